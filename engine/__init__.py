@@ -1,0 +1,1 @@
+"""Trains: reads spec.toml, writes events, knows nothing of the program that shows it."""

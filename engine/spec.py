@@ -1,0 +1,303 @@
+"""Spec: what the trainer reads, and nothing more."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args
+
+import tomlkit
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+
+Method = Literal["full", "lora", "qlora"]
+Strategy = Literal["single", "ddp", "zero3"]
+DeviceKind = Literal["cuda", "npu", "cpu"]
+
+
+class SpecError(ValueError):
+    """A spec or a setting that cannot be used; the text says what, where and how to fix it."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ModelTable(_Table):
+    """Which weights are trained."""
+
+    model: str = Field(min_length=1)
+    """A local folder, or a hub id such as `Qwen/Qwen3-8B`."""
+    revision: str | None = None
+    """Commit of a hub model; None takes the newest and records it."""
+    source: Literal["auto", "local", "huggingface", "modelscope"] = "auto"
+    """Where a model that is not a folder is fetched from."""
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    """Number format the base weights are loaded in, always stated."""
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention kernels."""
+    template: str | None = None
+    """Name of a shipped chat template; None uses the model's own."""
+
+
+class DataTable(_Table):
+    """Which rows are learnt, and how they become tokens."""
+
+    data: str = Field(min_length=1)
+    """A JSON or JSON Lines file."""
+    data_format: Literal["auto", "messages", "alpaca"] = "auto"
+    """Shape of a row; `auto` looks at the first one."""
+    system: str | None = None
+    """System text put before rows that have none."""
+    max_length: int = Field(default=1024, ge=8)
+    """Tokens a row may have; longer rows are cut at the end."""
+    max_dropped_percent: float = Field(default=1.0, ge=0, le=100)
+    """Rows that may be unusable, in percent, before the run refuses to start."""
+
+
+class MethodTable(_Table):
+    """Which parameters are trained."""
+
+    method: Method
+    """All weights, an adapter on 16- or 32-bit weights, or an adapter on 4-bit weights."""
+    lora_rank: int = Field(default=16, ge=1)
+    """Rank of the adapter; unused by `full`."""
+    lora_alpha: int = Field(default=32, ge=1)
+    """Scale of the adapter, divided by the rank."""
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of adapter inputs dropped in training."""
+    target_modules: str = "all-linear"
+    """`all-linear`, or module names separated by commas."""
+
+
+class ParallelTable(_Table):
+    """How the ranks share the work."""
+
+    strategy: Strategy
+    """One device; a copy per device; or everything sharded by DeepSpeed ZeRO-3."""
+    device_kind: DeviceKind
+    """What a rank runs on."""
+    num_devices: int = Field(default=1, ge=1)
+    """Ranks of the run."""
+    devices: tuple[str, ...] = ()
+    """UUIDs of the devices, in rank order; empty when the kind has none."""
+    offload: Literal["none", "optimizer", "parameters"] = "none"
+    """What ZeRO-3 keeps in host memory; `parameters` includes the optimizer."""
+    ddp_timeout: int = Field(default=1800, ge=10)
+    """Seconds a collective may wait before the run is called hung."""
+
+    @model_validator(mode="after")
+    def _one_device_is_single(self) -> Self:
+        if self.strategy == "single" and self.num_devices != 1:
+            raise ValueError("strategy `single` has one device: set strategy=ddp or num_devices=1")
+        if self.offload != "none" and self.strategy != "zero3":
+            raise ValueError("offload needs strategy=zero3")
+        return self
+
+
+class TrainingTable(_Table):
+    """The optimisation, in Hugging Face's names."""
+
+    num_train_epochs: float = Field(default=3.0, gt=0)
+    """Passes over the data; unused when `max_steps` is set."""
+    max_steps: int = Field(default=-1, ge=-1)
+    """Optimizer steps; -1 follows the epochs."""
+    effective_batch_size: int = Field(ge=1)
+    """Rows per optimizer step over all ranks: micro-batch × accumulation × devices."""
+    per_device_train_batch_size: int = Field(default=1, ge=1)
+    """Rows a rank holds at once."""
+    gradient_accumulation_steps: int = Field(default=1, ge=1)
+    """Micro-batches per optimizer step."""
+    learning_rate: float = Field(default=1e-4, gt=0)
+    """Peak learning rate."""
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "cosine"
+    """How the learning rate falls."""
+    warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
+    """Share of the steps in which the learning rate rises."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW weight decay."""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """Gradients are clipped to this norm; 0 leaves them."""
+    optim: Literal["adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit"] = "adamw_torch"
+    """Optimizer and its number format."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    seed: int = Field(default=42, ge=0)
+    """Seed of adapters and of the order of rows."""
+    logging_steps: int = Field(default=1, ge=1)
+    """Optimizer steps between two loss values."""
+    save_steps: int = Field(default=500, ge=1)
+    """Optimizer steps between two checkpoints."""
+    save_total_limit: int = Field(default=2, ge=1)
+    """Checkpoints kept."""
+
+
+class Spec(_Table):
+    """One run of the trainer."""
+
+    version: Literal[1] = 1
+    model: ModelTable
+    data: DataTable
+    method: MethodTable
+    parallel: ParallelTable
+    training: TrainingTable
+
+    @model_validator(mode="after")
+    def _batch_is_exact(self) -> Self:
+        t = self.training
+        product = (
+            t.per_device_train_batch_size
+            * t.gradient_accumulation_steps
+            * self.parallel.num_devices
+        )
+        if product != t.effective_batch_size:
+            raise ValueError(
+                f"effective_batch_size is {t.effective_batch_size}, but "
+                f"{t.per_device_train_batch_size} per device × {t.gradient_accumulation_steps} "
+                f"accumulation × {self.parallel.num_devices} devices is {product}"
+            )
+        return self
+
+
+TABLES: Mapping[str, type[_Table]] = {
+    "model": ModelTable,
+    "data": DataTable,
+    "method": MethodTable,
+    "parallel": ParallelTable,
+    "training": TrainingTable,
+}
+
+SETTINGS: Mapping[str, str] = {
+    field: table for table, cls in TABLES.items() for field in cls.model_fields
+}
+"""Setting name → table it lives in; names are unique over all tables."""
+
+ALIASES: Mapping[str, str] = {
+    "lr": "learning_rate",
+    "epochs": "num_train_epochs",
+    "batch_size": "effective_batch_size",
+    "global_batch_size": "effective_batch_size",
+    "total_batch_size": "effective_batch_size",
+    "micro_batch_size": "per_device_train_batch_size",
+    "train_batch_size": "per_device_train_batch_size",
+    "accumulation": "gradient_accumulation_steps",
+    "r": "lora_rank",
+    "rank": "lora_rank",
+    "lora_r": "lora_rank",
+    "alpha": "lora_alpha",
+    "max_seq_length": "max_length",
+    "cutoff_len": "max_length",
+    "sequence_len": "max_length",
+    "tuner_type": "method",
+    "train_type": "method",
+    "finetuning_type": "method",
+    "optimizer": "optim",
+    "scheduler": "lr_scheduler_type",
+    "system_prompt": "system",
+    "chat_template": "template",
+    "num_gpus": "num_devices",
+    "torch_dtype": "dtype",
+    "attn_impl": "attn_implementation",
+}
+"""Names other trainers use → ours; accepted on input only."""
+
+
+def setting_name(key: str) -> str:
+    """The canonical name of a setting.
+
+    Raises SpecError for an unknown key, offering the nearest name.
+    """
+    key = key.strip().lstrip("-").replace("-", "_")
+    if key in SETTINGS:
+        return key
+    if key in ALIASES:
+        return ALIASES[key]
+    near = difflib.get_close_matches(key, [*SETTINGS, *ALIASES], n=1, cutoff=0.5)
+    hint = f": did you mean `{near[0]}`?" if near else ""
+    raise SpecError(f"unknown setting `{key}`{hint}")
+
+
+def setting_info(key: str) -> Any:
+    """The pydantic field of a setting: annotation, default, description."""
+    name = setting_name(key)
+    return TABLES[SETTINGS[name]].model_fields[name]
+
+
+def parse_setting(key: str, value: object) -> tuple[str, Any]:
+    """(canonical name, checked value) of a setting given as text or as a value.
+
+    Raises SpecError, naming the setting and what it accepts.
+    """
+    name = setting_name(key)
+    info = setting_info(name)
+    if isinstance(value, str) and value.lower() in ("none", "null", "") and _optional(info):
+        return name, None
+    if isinstance(value, str) and name == "devices":
+        value = tuple(part for part in value.split(",") if part)
+    constrained: Any = Annotated[info.annotation, info]
+    adapter: TypeAdapter[Any] = TypeAdapter(constrained)
+    try:
+        return name, adapter.validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise SpecError(f"{name} = {value!r}: {reason[0].lower()}{reason[1:]}") from None
+
+
+def _optional(info: Any) -> bool:
+    return type(None) in get_args(info.annotation)
+
+
+def loads(text: str) -> Spec:
+    """Read spec.toml.
+
+    Raises SpecError naming the first wrong value.
+    """
+    try:
+        return Spec.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise SpecError("; ".join(_sentence(e) for e in error.errors())) from None
+
+
+def _sentence(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        key = str(error["loc"][-1])
+        known = [*SETTINGS, "version", *TABLES]
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        return f"unknown key `{where}`" + (f": did you mean `{near[0]}`?" if near else "")
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message
+
+
+def dumps(spec: Spec, reasons: Mapping[str, str] | None = None) -> str:
+    """spec.toml, each value with its reason as a comment; None is left out."""
+    document = tomlkit.document()
+    document.add("version", tomlkit.item(spec.version))
+    for name in TABLES:
+        table = tomlkit.table()
+        for key, value in getattr(spec, name).model_dump().items():
+            if value is None:
+                continue
+            item = tomlkit.item(list(value) if isinstance(value, tuple) else value)
+            if reasons and key in reasons:
+                item.comment(printable(reasons[key]))
+            table.add(key, item)
+        document.add(name, table)
+    return tomlkit.dumps(document)
+
+
+def printable(text: str) -> str:
+    """Text safe inside a one-line comment: everything unprintable becomes an escape."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )

@@ -1,0 +1,42 @@
+"""What the user wants; a missing answer is the planner's to give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Goal = Literal["quality", "fastest", "least-memory"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answers:
+    """The user's choices, replaced as a whole when one changes."""
+
+    model: str | None = None
+    """Folder or hub id."""
+    data: str | None = None
+    """Data file."""
+    output: str | None = None
+    """Folder the run folder is made in; None means the user's runs folder."""
+    run_name: str | None = None
+    goal: Goal = "quality"
+    devices: tuple[int, ...] | None = None
+    """Indices of the devices to use; None means all of one kind."""
+    num_devices: int | None = None
+    """Ranks on a machine without accelerators; None means one."""
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Setting (a Spec name) → value the user fixed, already checked by `engine.spec`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """Named answers: what it fixes; the rest is planned."""
+
+    name: str
+    title: str
+    description: str = ""
+    goal: Goal | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    origin: Literal["shipped", "saved", "file"] = "shipped"
