@@ -38,6 +38,8 @@ EXIT_MEANING: Mapping[int, str] = {
 }
 
 FAILURE_EXIT: Mapping[str, int] = {
+    "bad_spec": EXIT_BAD_SPEC,
+    "no_devices": EXIT_NO_DEVICES,
     "gpu_oom": EXIT_GPU_OOM,
     "host_oom": EXIT_HOST_OOM,
     "nan": EXIT_NOT_FINITE,

@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-
 Method = Literal["full", "lora", "qlora"]
 Strategy = Literal["single", "ddp", "zero3"]
 DeviceKind = Literal["cuda", "npu", "cpu"]
@@ -129,7 +128,7 @@ class TrainingTable(_Table):
     optim: Literal["adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit"] = "adamw_torch"
     """Optimizer and its number format."""
     gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations in the backward pass: less memory, slower."""
     seed: int = Field(default=42, ge=0)
     """Seed of adapters and of the order of rows."""
     logging_steps: int = Field(default=1, ge=1)

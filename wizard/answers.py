@@ -24,10 +24,18 @@ class Answers:
     devices: tuple[int, ...] | None = None
     """Indices of the devices to use; None means all of one kind."""
     num_devices: int | None = None
-    """Ranks on a machine without accelerators; None means one."""
-    preset: str | None = None
+    """Ranks on a machine without accelerators; None lets the planner choose."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Setting (a Spec name) → value the user fixed, already checked by `engine.spec`."""
+    preset: str | None = None
+    """Name of the preset in use."""
+    preset_settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the preset fixes; the user's own settings win over it."""
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """Every setting that is not the planner's to choose."""
+        return {**self.preset_settings, **self.settings}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

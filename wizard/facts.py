@@ -12,10 +12,57 @@ GIB = 1024**3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceProcess:
+    """A process that holds memory on a device."""
+
+    pid: int
+    name: str | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Readings:
+    """What a device says of itself at the moment; a sensor that is missing is None, never 0."""
+
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_cap_w: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    """Why its clock is held down; empty when it is not."""
+    ecc_uncorrected: int | None = None
+    """Uncorrected memory errors since the last reset."""
+    remap_pending: bool | None = None
+    """A faulty memory row waits for a reset to be replaced."""
+    remap_failed: bool | None = None
+    """A faulty row could not be replaced: the card is to be returned."""
+    compute_mode: str | None = None
+    """`default`, `exclusive_process` or `prohibited`."""
+    persistence_mode: bool | None = None
+    display_active: bool | None = None
+    processes: tuple[DeviceProcess, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bus:
+    """How a device hangs on the machine."""
+
+    pci_id: str | None = None
+    """As `00000000:3B:00.0`."""
+    pcie_generation: int | None = None
+    """Best it can do, not what it idles at."""
+    pcie_width: int | None = None
+    numa_node: int | None = None
+    cpu_affinity: str | None = None
+    """Cores near it, as `0-15,32-47`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
     """One accelerator a rank can own, or the CPU."""
 
-    kind: Literal["cuda", "npu", "cpu"]
+    kind: Literal["cuda", "rocm", "npu", "xpu", "mps", "cpu"]
     index: int
     name: str
     uuid: str | None = None
@@ -25,8 +72,127 @@ class Device:
     bf16_native: bool | None = None
     memory_bandwidth_gbs: float | None = None
     bf16_tflops: float | None = None
+    memory_used_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    """Held back by the driver, part of the total."""
+    unified_memory: bool = False
+    """Host and device share one pool: offload to the host gains nothing."""
+    mig_parent_uuid: str | None = None
+    """UUID of the card this is a slice of."""
+    bus: Bus = Bus()
+    readings: Readings = Readings()
     source: str = ""
-    """Where the numbers come from: nvml, torch, table, user."""
+    """Where most numbers come from: nvml, nvidia-smi, torch, sysfs, npu-smi, table, user."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Field → where it comes from, for those that differ from `source`."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Field that is None → why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """How two devices reach each other; positions are those in `Facts.devices`."""
+
+    devices: tuple[int, int]
+    kind: Literal[
+        "nvswitch", "nvlink", "xgmi", "hccs", "pcie-switch", "host-bridge", "socket", "unknown"
+    ]
+    gbs: float | None = None
+    """GB/s in one direction."""
+    peer_access: bool | None = None
+    """Whether one reads the other's memory directly."""
+    why: str = ""
+    """Reason for `peer_access`, and what the bandwidth rests on."""
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Island:
+    """Devices that reach each other over one kind of link."""
+
+    devices: tuple[int, ...]
+    kind: str
+    gbs: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disk:
+    """A mounted file system that matters to a run."""
+
+    path: str
+    free_bytes: int
+    total_bytes: int
+    kind: str = ""
+    """File system, as `ext4`."""
+    speed: Literal["nvme", "ssd", "hdd", "memory", "network"] | None = None
+    used_for: tuple[str, ...] = ()
+    """`runs`, `cache`, `tmp`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What else of a host decides whether a run lives; unknown is None."""
+
+    swap_bytes: int | None = None
+    shared_memory_bytes: int | None = None
+    """Size of /dev/shm."""
+    memlock_bytes: int | None = None
+    """Limit on pinned memory; None when there is none."""
+    open_files: int | None = None
+    numa_nodes: int | None = None
+    disks: tuple[Disk, ...] = ()
+    network: tuple[str, ...] = ()
+    """Interfaces that are up, with their speed where it is known."""
+    infiniband: tuple[str, ...] = ()
+    container: str | None = None
+    """`docker`, `podman`, `kubernetes`, `lxc`, … when inside one."""
+    wsl: bool = False
+    slurm_job: str | None = None
+    login_node: bool = False
+    """Looks like a node meant for logging in, not for training."""
+    ends_detached_runs: str | None = None
+    """What ends a run here when its starter leaves; None when nothing does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchView:
+    """What torch, asked in a child process, sees of the accelerators."""
+
+    version: str
+    cuda: str | None = None
+    hip: str | None = None
+    arch_list: tuple[str, ...] = ()
+    devices: tuple[TorchDevice, ...] = ()
+    peer_access: tuple[tuple[int, int], ...] = ()
+    """Pairs of torch indices of which the first reads the second's memory."""
+    bnb_4bit: bool | None = None
+    """Whether a 4-bit layer really ran on this device."""
+    cpu_adam: bool | None = None
+    """Whether DeepSpeed's CPU Adam is built or can be."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchDevice:
+    """One device as torch lists it."""
+
+    index: int
+    name: str
+    uuid: str | None = None
+    memory_total_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """Rates measured on this machine by `probe --bench`, remembered per machine."""
+
+    when: str
+    matmul_tflops: float | None = None
+    memory_gbs: float | None = None
+    host_to_device_gbs: float | None = None
+    cpu_adam_parameters_per_second: float | None = None
+    disk_write_gbs: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +211,7 @@ class Host:
     disk_free_bytes: int | None = None
     memory_limit_source: str | None = None
     """`cgroup` when a container limit is below the machine's memory."""
+    surroundings: Surroundings = Surroundings()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +282,12 @@ class Facts:
     devices: tuple[Device, ...]
     host: Host
     software: Software
+    links: tuple[Link, ...] = ()
+    torch: TorchView | None = None
+    """None until torch was asked: importing it takes seconds."""
+    measured: Measured | None = None
+    machine: str = ""
+    """Name of the machine these facts were loaded or composed from; empty for this one."""
     model: Model | None = None
     dataset: Dataset | None = None
     problems: tuple[Problem, ...] = ()

@@ -1,0 +1,181 @@
+"""Failure: what went wrong, as one class, one exit code and one sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from engine.events import EXIT_OK, EXIT_OTHER, FAILURE_EXIT
+from engine.spec import SpecError
+
+DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
+TRACEBACK_CHARACTERS = 3000
+
+
+class RunError(Exception):
+    """A failure that is understood where it happens: its class, and a sentence for the user."""
+
+    def __init__(self, failure: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a process ends."""
+
+    failure: str
+    """A key of `engine.events.FAILURE_EXIT`."""
+    code: int
+    message: str
+    traceback: str
+    """Its tail; empty when the message says everything."""
+
+
+MESSAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "host_oom",
+        (
+            "DefaultCPUAllocator: can't allocate memory",
+            "not enough memory: you tried",
+            "std::bad_alloc",
+        ),
+    ),
+    ("gpu_oom", ("CUDA out of memory", "NPU out of memory", "HIP out of memory")),
+    ("gpu_oom", ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")),
+    (
+        "lost_device",
+        (
+            "CUDA error: uncorrectable ECC",
+            "unspecified launch failure",
+            "GPU is lost",
+            "fallen off the bus",
+        ),
+    ),
+    (
+        "ddp_graph",
+        (
+            "mark a variable ready only once",
+            "Expected to have finished reduction",
+            "unused parameters",
+        ),
+    ),
+    (
+        "comm_timeout",
+        ("Watchdog caught collective operation timeout", "Timed out waiting", "wait timeout"),
+    ),
+    (
+        "comm_failed",
+        (
+            "Connection closed by peer",
+            "Connection reset by peer",
+            "NCCL error",
+            "gloo",
+            "HCCL",
+            "Broken pipe",
+        ),
+    ),
+    (
+        "disk_full",
+        ("No space left on device", "PytorchStreamWriter failed writing", "Read-only file system"),
+    ),
+)
+"""Failure class → texts the libraries use for it; the first match counts."""
+
+
+def classify(error: BaseException) -> Failure:
+    """The failure an exception stands for; never raises."""
+    failure, known = _class_of(error)
+    text = str(error).strip() or type(error).__name__
+    if not known:
+        text = f"{type(error).__name__}: {text}"
+    tail = "" if known else "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:]
+    return Failure(failure=failure, code=FAILURE_EXIT[failure], message=text, traceback=tail)
+
+
+def _class_of(error: BaseException) -> tuple[str, bool]:
+    """(failure class, whether the error's own text is a sentence for the user)."""
+    if isinstance(error, RunError):
+        return error.failure, True
+    if isinstance(error, SpecError):
+        return "bad_spec", True
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        return "disk_full", True
+    if isinstance(error, MemoryError):
+        return "host_oom", False
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if "OutOfMemoryError" in names:
+        return "gpu_oom", False
+    text = str(error)
+    for failure, parts in MESSAGES:
+        if any(part in text for part in parts):
+            return failure, False
+    if names & {"DistBackendError", "DistNetworkError", "DistStoreError"}:
+        return "comm_failed", False
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return "killed", False
+    return "unknown", False
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file whole or not at all.
+
+    Raises OSError when the folder cannot be written.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    part.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def write_exit_file(
+    run: Path, *, attempt: int, rank: int, failure: Failure | None, code: int, last: str, step: int
+) -> None:
+    """Write `exit/<attempt>/rank-NNNNN.json`; a disk that refuses it is passed over."""
+    said = (
+        asdict(failure)
+        if failure
+        else {"failure": None, "code": code, "message": "", "traceback": ""}
+    )
+    path = run / "exit" / str(attempt) / f"rank-{rank:05d}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(
+            path,
+            {**said, "last": last, "step": step, "t": round(time.time(), 3), "pid": os.getpid()},
+        )
+    except OSError as error:
+        print(f"cannot write {path}: {error}", file=sys.stderr)  # noqa: T201
+
+
+def raise_on_terminate() -> None:
+    """Let SIGTERM end this process through its last act."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise RunError(
+            "killed", "ended from outside by SIGTERM, as torchrun does when a rank is lost"
+        )
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def command(body: Callable[[], None]) -> int:
+    """Run a one-process command; its exit code, and one sentence on stderr when it fails."""
+    try:
+        body()
+    except (Exception, KeyboardInterrupt) as error:
+        failure = classify(error)
+        print(failure.message, file=sys.stderr)  # noqa: T201
+        if failure.code == EXIT_OTHER:
+            print(failure.traceback, file=sys.stderr)  # noqa: T201
+        return failure.code
+    return EXIT_OK

@@ -1,0 +1,84 @@
+"""Model: the base weights as the spec asks for them, and the adapter that is trained on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from engine.spec import Spec
+
+
+def dtype_of(spec: Spec) -> torch.dtype:
+    """The number format of the base weights and of all arithmetic."""
+    dtype: torch.dtype = getattr(torch, spec.model.dtype)
+    return dtype
+
+
+def load_base(spec: Spec, path: Path, local_rank: int) -> PreTrainedModel:
+    """The base model on this rank's device; 4-bit for `qlora`.
+
+    Under ZeRO-3 it needs the trainer's arguments to exist: they make each rank load its share.
+    """
+    settings: dict[str, Any] = {
+        "dtype": dtype_of(spec),
+        "attn_implementation": spec.model.attn_implementation,
+        "trust_remote_code": False,
+        "use_safetensors": True,
+        "low_cpu_mem_usage": True,
+    }
+    if spec.method.method == "qlora":
+        settings["quantization_config"] = quantization(spec)
+    if spec.parallel.strategy != "zero3":
+        kind = spec.parallel.device_kind
+        settings["device_map"] = {"": "cpu" if kind == "cpu" else f"{kind}:{local_rank}"}
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(str(path), **settings)
+    model.config.use_cache = False
+    return model
+
+
+def quantization(spec: Spec) -> Any:
+    """Normal-float 4-bit with quantized constants, stored so that shards stay whole."""
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype_of(spec),
+        bnb_4bit_quant_storage=dtype_of(spec) if spec.parallel.strategy == "zero3" else torch.uint8,
+    )
+
+
+def adapter_config(spec: Spec, base_name: str, revision: str | None) -> Any:
+    """The LoRA adapter of a spec; None when all weights are trained."""
+    if spec.method.method == "full":
+        return None
+    from peft import LoraConfig
+
+    names = spec.method.target_modules
+    parts = [part.strip() for part in names.split(",")]
+    return LoraConfig(
+        r=spec.method.lora_rank,
+        lora_alpha=spec.method.lora_alpha,
+        lora_dropout=spec.method.lora_dropout,
+        target_modules=names if names == "all-linear" else parts,
+        bias="none",
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=base_name,
+        revision=revision,
+    )
+
+
+def keep_adapter_precise(spec: Spec, model: PreTrainedModel) -> None:
+    """Hold a 4-bit model's adapter in float32 where bfloat16 arithmetic is not asked for.
+
+    TRL makes it bfloat16, which float16's gradient scaler cannot handle.
+    """
+    if spec.method.method != "qlora" or spec.model.dtype == "bfloat16":
+        return
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.float32)

@@ -1,0 +1,118 @@
+"""Before anything is loaded: are the devices of the spec here? Prints what to make visible."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.events import EXIT_BAD_SPEC, EXIT_NO_DEVICES, EXIT_OK
+from engine.spec import ParallelTable, SpecError, loads
+
+VARIABLES = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
+
+
+class MissingDevicesError(Exception):
+    """Fewer devices are here than the run asks for."""
+
+
+def visible(wanted: ParallelTable, here: Sequence[str], allowed: str | None) -> tuple[str, str]:
+    """(value of the variable that makes devices visible, what to tell the user or "").
+
+    `here` names the devices of this machine; `allowed` is the variable as it was found: a
+    scheduler's choice among them. Raises MissingDevicesError when they do not suffice.
+    """
+    missing = [device for device in wanted.devices if device not in here]
+    if wanted.devices and not missing:
+        return ",".join(wanted.devices), ""
+    offered = here if allowed is None else [part for part in allowed.split(",") if part]
+    if len(offered) < wanted.num_devices:
+        raise MissingDevicesError(
+            f"the run asks for {wanted.num_devices} {wanted.device_kind} devices and "
+            f"{len(offered)} are here: change num_devices in spec.toml and RANKS in run.sh"
+        )
+    taken = ",".join(offered[: wanted.num_devices])
+    note = f"{', '.join(missing)} not on this machine: taking {taken}" if missing else ""
+    return taken, note
+
+
+def devices_here(kind: str) -> list[str]:
+    """Devices of this machine: UUIDs where the driver tells them, else numbers."""
+    if kind == "npu":
+        return [str(number) for number in range(_count_npus())]
+    return _nvidia_uuids() or [str(number) for number in range(_count_cuda())]
+
+
+def _nvidia_uuids() -> list[str]:
+    with contextlib.suppress(Exception):  # no driver, no library: torch may still know devices
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    return []
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _count_cuda() -> int:
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
+def _count_npus() -> int:
+    with contextlib.suppress(ImportError):
+        return int(importlib.import_module("torch_npu").npu.device_count())
+    return 0
+
+
+def check(spec: Path, ranks: int) -> str:
+    """The value for the variable that makes devices visible; empty for CPU ranks.
+
+    Raises SpecError for a spec that cannot be used, MissingDevicesError for too few devices.
+    """
+    wanted = loads(spec.read_text(encoding="utf-8")).parallel
+    if wanted.num_devices != ranks:
+        raise SpecError(
+            f"num_devices is {wanted.num_devices}, but run.sh starts {ranks} ranks: "
+            "change RANKS in run.sh too"
+        )
+    if wanted.device_kind == "cpu":
+        return ""
+    kind = wanted.device_kind
+    chosen, note = visible(wanted, devices_here(kind), os.environ.get(VARIABLES[kind]))
+    if note:
+        _say(note)
+    return chosen
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+def main(given: list[str] | None = None) -> int:
+    """Print what to make visible; the exit code."""
+    parser = argparse.ArgumentParser(prog="engine.preflight", description=__doc__)
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--ranks", type=int, required=True)
+    options = parser.parse_args(given)
+    try:
+        print(check(options.spec, options.ranks))  # noqa: T201
+    except SpecError as error:
+        _say(f"{options.spec}: {error}")
+        return EXIT_BAD_SPEC
+    except MissingDevicesError as error:
+        _say(str(error))
+        return EXIT_NO_DEVICES
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

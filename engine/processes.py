@@ -1,0 +1,99 @@
+"""Processes by pid and start time, so that a reused number is never taken for the old one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+Processes = Mapping[int, int]
+"""pid → start time in clock ticks since boot."""
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks from boot to the start of a process; None when it has ended, also unreaped."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in ("Z", "X") else int(fields[19])
+
+
+def is_alive(pid: int, started: int | None) -> bool:
+    """Whether the process that began then still runs."""
+    return started is not None and start_time(pid) == started
+
+
+def boot_id() -> str:
+    """Identity of this boot: start times of another boot mean nothing."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def family(pid: int) -> dict[int, int]:
+    """A process and its descendants that are alive, with their start times."""
+    children: dict[int, list[int]] = {}
+    started: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        fields = _stat(int(entry)) if entry.isdigit() else None
+        if fields is not None and fields[0] not in ("Z", "X"):
+            children.setdefault(int(fields[1]), []).append(int(entry))
+            started[int(entry)] = int(fields[19])
+    found: dict[int, int] = {}
+    waiting = [pid]
+    while waiting:
+        member = waiting.pop()
+        if member in started and member not in found:
+            found[member] = started[member]
+            waiting += children.get(member, ())
+    return found
+
+
+def send(processes: Processes, number: int) -> None:
+    """Signal those that still are the processes they were."""
+    for pid, started in processes.items():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if is_alive(pid, started):
+                os.kill(pid, number)
+
+
+def end(processes: Processes, grace_seconds: float) -> None:
+    """Ask processes to end, wait, and kill those that did not."""
+    send(processes, signal.SIGTERM)
+    until = time.monotonic() + grace_seconds
+    while time.monotonic() < until:
+        if not any(is_alive(pid, started) for pid, started in processes.items()):
+            return
+        time.sleep(0.05)
+    send(processes, signal.SIGKILL)
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the state on; the name before them may hold anything."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def oom_kills() -> int:
+    """Processes of this control group that the kernel killed for memory; 0 when nobody counts."""
+    for path in _counters():
+        with contextlib.suppress(OSError, ValueError):
+            for line in path.read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0
+
+
+def _counters() -> list[Path]:
+    root = Path("/sys/fs/cgroup")
+    own: list[Path] = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "":
+                own.append(root / path.lstrip("/") / "memory.events")
+            elif "memory" in controllers.split(","):
+                own.append(root / "memory" / path.lstrip("/") / "memory.oom_control")
+    return [*own, root / "memory.events", root / "memory" / "memory.oom_control"]

@@ -1,0 +1,282 @@
+"""Save: checkpoints that are whole or not used, the model folder, and what was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from engine.failure import RunError, write_json
+from engine.fetch import Fetched
+from engine.measure import StepMeter
+from engine.report import Report
+from engine.spec import Spec
+
+COMPLETE = "complete.json"
+"""Written into a checkpoint last: its files and their sizes."""
+STOP_CHECK_SECONDS = 1.0
+
+
+class Checkpoints(TrainerCallback):  # type: ignore[misc]
+    """Marks checkpoints complete, removes old ones, and ends the run when asked or broken."""
+
+    def __init__(
+        self, run: Path, report: Report, meter: StepMeter, *, keep: int, scales_loss: bool
+    ) -> None:
+        """`keep` complete checkpoints stay; float16's `scales_loss` makes infinite norms normal."""
+        self.run = run
+        self.report = report
+        self.meter = meter
+        self.keep = keep
+        self.scales_loss = scales_loss
+        self.stopped = False
+        self._next_check = 0
+        self._checked = time.monotonic()
+        self._checked_step = 0
+        self._save_started = 0.0
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Ask all ranks whether to stop; a checkpoint is only made after its loss was looked at."""
+        if state.global_step >= self._next_check:
+            self.stopped = self._agree_to_stop(args, state.global_step)
+        if self.stopped and args.save_strategy != "no":
+            control.should_save = control.should_training_stop = True
+        if control.should_save:
+            control.should_log = True
+            self._save_started = time.monotonic()
+
+    def _agree_to_stop(self, args: TrainingArguments, step: int) -> bool:
+        """Whether any rank sees `stop`; also agrees on the step of the next look.
+
+        Clocks differ between ranks, so each look says how many steps fill a second.
+        """
+        now = time.monotonic()
+        steps = max(1, step - self._checked_step)
+        pause = max(1, math.floor(steps * STOP_CHECK_SECONDS / max(now - self._checked, 1e-6)))
+        asked = (self.run / "stop").exists()
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            shared = torch.tensor([int(asked), pause], device=args.device)
+            dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+            asked, pause = bool(shared[0].item()), int(shared[1].item())
+        self._checked, self._checked_step, self._next_check = now, step, step + pause
+        return asked
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """End the run at a loss that is not finite; all ranks see the same one.
+
+        Raises RunError (nan).
+        """
+        logs = logs or {}
+        watched = ("loss",) if self.scales_loss else ("loss", "grad_norm")
+        for name in watched:
+            value = logs.get(name)
+            if value is not None and not math.isfinite(value):
+                raise RunError(
+                    "nan",
+                    f"{name} is {value} at step {state.global_step}: lower learning_rate "
+                    f"(now {args.learning_rate:g}) or look at the data of this step",
+                )
+        if control.should_save:
+            self.report.phase("stopping" if self.stopped else "saving")
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Mark the checkpoint once every rank has written its part, then remove old ones."""
+        barrier()
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero:
+            sizes = _sizes(folder)
+            said = {"step": state.global_step, "tokens_seen": self.meter.tokens_seen}
+            write_json(folder / COMPLETE, {**said, "files": sizes})
+            _remove_old(Path(args.output_dir), self.keep)
+            self.report.write(
+                "saved",
+                path=str(folder),
+                bytes=sum(sizes.values()),
+                seconds=round(time.monotonic() - self._save_started, 3),
+            )
+        barrier()
+        if not self.stopped:
+            self.report.phase("training", total_steps=state.max_steps)
+
+
+def barrier() -> None:
+    """Wait for the other ranks, if there are any."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.barrier()
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != COMPLETE)
+    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
+
+
+def _by_step(folder: Path) -> list[Path]:
+    """Checkpoints, oldest first."""
+    found = [(re.fullmatch(r"checkpoint-(\d+)", path.name), path) for path in folder.glob("*")]
+    return [path for match, path in sorted((int(m[1]), p) for m, p in found if m)]
+
+
+def _remove_old(folder: Path, keep: int) -> None:
+    for path in [path for path in _by_step(folder) if is_complete(path)][:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Whether every file of a checkpoint has the size it had when the checkpoint was finished."""
+    try:
+        said = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))
+        return bool(said["files"]) and said["files"] == _sizes(checkpoint)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def tokens_seen(checkpoint: Path | None) -> int:
+    """Tokens that all ranks had seen at a complete checkpoint; 0 without one."""
+    if checkpoint is None:
+        return 0
+    return int(json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))["tokens_seen"])
+
+
+def newest_complete(run: Path, report: Report) -> Path | None:
+    """The checkpoint to resume from; those a crash left unfinished are named and passed over.
+
+    Raises RunError (bad_spec) when other users could have put it there: loading one unpickles it.
+    """
+    for path in reversed(_by_step(run / "checkpoints")):
+        if is_complete(path):
+            _check_trusted(run)
+            return path
+        report.warn(f"{path.name} is incomplete, so it is not used")
+    return None
+
+
+def _check_trusted(run: Path) -> None:
+    state = run.stat()
+    if state.st_uid != os.geteuid() or state.st_mode & 0o022:
+        raise RunError(
+            "bad_spec",
+            f"{run}: other users can write here, so its checkpoints are not loaded; "
+            "make it yours alone (chmod go-w)",
+        )
+
+
+def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Report) -> None:
+    """Write `model/` whole or not at all; all ranks take part, for shards must be gathered."""
+    began = time.monotonic()
+    part, folder = run / "model.tmp", run / "model"
+    main = trainer.is_world_process_zero()
+    if main:
+        shutil.rmtree(part, ignore_errors=True)
+    barrier()
+    trainer.save_model(str(part))
+    barrier()
+    if not main:
+        return
+    for leftover in ("training_args.bin", "optimizer.pt"):
+        (part / leftover).unlink(missing_ok=True)
+    (part / "README.md").write_text(model_card(spec, fetched), encoding="utf-8")
+    if folder.exists():
+        os.replace(folder, run / "model.old")
+    os.replace(part, folder)
+    shutil.rmtree(run / "model.old", ignore_errors=True)
+    size = sum(_sizes(folder).values())
+    seconds = round(time.monotonic() - began, 3)
+    report.write("saved", path=str(folder), bytes=size, seconds=seconds)
+
+
+def model_card(spec: Spec, fetched: Fetched) -> str:
+    """README.md of the tuned model: what it was made from, and how."""
+    name = spec.model.model
+    licence = base_licence(fetched.path)
+    front = {
+        "base_model": name if fetched.source != "local" else None,
+        "license": licence,
+        "library_name": "transformers" if spec.method.method == "full" else "peft",
+    }
+    lines = [f"{key}: {json.dumps(value)}" for key, value in front.items() if value]
+    training = spec.training
+    facts = {
+        "Base model": name,
+        "Base revision": fetched.revision or "unknown",
+        "Base licence": licence or "unknown",
+        "Method": spec.method.method
+        + ("" if spec.method.method == "full" else f", rank {spec.method.lora_rank}"),
+        "Effective batch size": training.effective_batch_size,
+        "Learning rate": f"{training.learning_rate:g}, {training.lr_scheduler_type}",
+        "Tokens per row": f"at most {spec.data.max_length}",
+        "Seed": training.seed,
+    }
+    table = [f"- {key}: {value}" for key, value in facts.items()]
+    return "\n".join(["---", *lines, "---", "", "# Fine-tuned model", "", *table, ""])
+
+
+def base_licence(folder: Path) -> str | None:
+    """The licence that the base model's own card names."""
+    try:
+        text = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    front = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+    found = re.search(r"^license:\s*(\S+)\s*$", front[1], re.MULTILINE) if front else None
+    return found[1].strip("'\"") if found else None
+
+
+def gather(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The value of every rank, in rank order, on all ranks."""
+    if not (dist.is_initialized() and dist.get_world_size() > 1):
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def result(run: Path, ranks: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """`result.json`: what every rank measured beside what the plan predicted.
+
+    Numbers are of this attempt: a resumed run counts the steps it made itself.
+    """
+    first = ranks[0]
+    busy = first["training_seconds"]
+    losses = first["losses"] or [None]
+    return {
+        "schema": 1,
+        "measured": {
+            "memory_peak_bytes": [rank["memory_peak_bytes"] for rank in ranks],
+            "process_memory_peak_bytes": [rank["process_memory_peak_bytes"] for rank in ranks],
+            "tokens_per_second": sum(rank["tokens"] for rank in ranks) / busy if busy else None,
+            "step_seconds": first["step_seconds"],
+            "steps": first["steps"],
+            "train_loss_first": losses[0],
+            "train_loss_last": losses[-1],
+            "seconds": round(seconds, 3),
+        },
+        "predicted": _predicted(run),
+    }
+
+
+def _predicted(run: Path) -> dict[str, Any] | None:
+    try:
+        memory = json.loads((run / "plan.json").read_text(encoding="utf-8"))["memory"]
+        return {"device_bytes": memory["device_bytes"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,249 @@
+"""Train: the entry under torchrun; reads a spec, trains, and says how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from engine.events import EXIT_OK, EXIT_STOPPED
+from engine.failure import (
+    Failure,
+    RunError,
+    classify,
+    raise_on_terminate,
+    write_exit_file,
+    write_json,
+)
+from engine.fetch import read_fetched, read_spec
+from engine.report import Report, process_memory_peak_bytes
+from engine.spec import Spec
+
+RANK = int(os.environ.get("RANK", "0"))
+LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
+WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def main() -> int:
+    """Train the spec of a run; the exit code, which the rank's exit file says too."""
+    options = parse()
+    run: Path = options.run.absolute()
+    raise_on_terminate()
+    report = Report(run, rank=RANK, attempt=options.attempt, rung=options.rung)
+    report.start()
+    started, failure, code = time.monotonic(), None, EXIT_OK
+    try:
+        code = train(options.spec, run, options, report)
+    except BaseException as error:
+        failure = classify(error)
+        code = failure.code
+    end(run, options, report, failure, code, time.monotonic() - started)
+    return code
+
+
+def parse() -> argparse.Namespace:
+    """What run.sh says beside the spec."""
+    parser = argparse.ArgumentParser(prog="engine.train", description=__doc__)
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--run", type=Path, default=Path(), help="the run folder")
+    parser.add_argument("--attempt", type=int, default=0, help="starts of this run before this one")
+    parser.add_argument("--rung", type=int, default=0, help="step of the fallback ladder")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--smoke", action="store_true", help="two steps on the longest rows")
+    return parser.parse_args()
+
+
+def train(path: Path, run: Path, options: argparse.Namespace, report: Report) -> int:
+    """One attempt at a run, top to bottom; EXIT_OK or EXIT_STOPPED.
+
+    Raises whatever goes wrong; `engine.failure.classify` gives it a class.
+    """
+    began = time.monotonic()
+    spec = read_spec(path)
+    fetched = read_fetched(run)
+    stay_offline()
+    from engine.data import chat_template
+    from engine.prepare import load_tokenizer, read_report
+
+    prepared = read_report(run)
+    device = own_device(spec)
+    report.hello(
+        world_size=WORLD_SIZE,
+        local_rank=LOCAL_RANK,
+        device=device,
+        data_hash=prepared["data_hash"],
+    )
+
+    from transformers import set_seed
+
+    from engine import model, save, shard
+    from engine.measure import StepMeter
+    from engine.recipes import sft
+
+    checkpoint = save.newest_complete(run, report) if options.resume else None
+    refuse_old_checkpoints(run, options)
+    shard.start_ranks(spec)
+    settings = sft.arguments(spec, run, smoke=options.smoke)
+    compare_data(save.gather({"data_hash": prepared["data_hash"]}))
+
+    report.phase("loading model")
+    set_seed(spec.training.seed)
+    tokenizer = load_tokenizer(fetched.path)
+    tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
+    base = model.load_base(spec, fetched.path, LOCAL_RANK)
+
+    report.phase("wrapping")
+    meter = StepMeter(
+        report,
+        settings.device,
+        spec.parallel.strategy,
+        tokens_before=save.tokens_seen(checkpoint),
+    )
+    checkpoints = save.Checkpoints(
+        run,
+        report,
+        meter,
+        keep=spec.training.save_total_limit,
+        scales_loss=spec.model.dtype == "float16",
+    )
+    trainer = sft.build(
+        spec,
+        settings,
+        base,
+        tokenizer,
+        sft.rows(run, spec, smoke=options.smoke),
+        model.adapter_config(spec, spec.model.model, fetched.revision),
+        [meter, checkpoints],
+    )
+    meter.attach(trainer)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    meter.flush()
+
+    if not options.smoke and not checkpoints.stopped:
+        report.phase("saving")
+        save.save_model(trainer, spec, fetched, run, report)
+    measured = save.gather(meter.measured())
+    if RANK == 0 and not checkpoints.stopped:
+        name = "smoke.json" if options.smoke else "result.json"
+        write_json(run / name, save.result(run, measured, time.monotonic() - began))
+    report.totals = {
+        "steps": len(meter.step_seconds),
+        "memory_peak_bytes": measured[RANK]["memory_peak_bytes"],
+        "train_loss": meter.losses[-1] if meter.losses else None,
+    }
+    return EXIT_STOPPED if checkpoints.stopped else EXIT_OK
+
+
+def stay_offline() -> None:
+    """Everything is fetched already: the libraries have nothing to ask of, or tell, a network."""
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TRANSFORMERS_NO_ADVISORY_WARNINGS"):
+        os.environ[name] = "1"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def own_device(spec: Spec) -> str:
+    """The device of this rank, made current.
+
+    Raises RunError (no_devices) when it is not there, (bad_spec) when torchrun and spec differ.
+    """
+    if spec.parallel.num_devices != WORLD_SIZE:
+        raise RunError(
+            "bad_spec",
+            f"num_devices is {spec.parallel.num_devices}, but torchrun started {WORLD_SIZE} ranks",
+        )
+    import torch
+
+    kind = spec.parallel.device_kind
+    if kind == "cpu":
+        return "cpu"
+    if kind == "npu":
+        import torch_npu  # type: ignore[import-not-found]  # noqa: F401
+    runtime: Any = getattr(torch, kind)
+    count = runtime.device_count()
+    if count <= LOCAL_RANK:
+        raise RunError(
+            "no_devices", f"rank {RANK} needs {kind}:{LOCAL_RANK}, but {count} are there"
+        )
+    runtime.set_device(LOCAL_RANK)
+    return f"{kind}:{LOCAL_RANK}"
+
+
+def refuse_old_checkpoints(run: Path, options: argparse.Namespace) -> None:
+    """Never mix the checkpoints of two runs: a later resume would take the wrong one.
+
+    Raises RunError (bad_spec).
+    """
+    old = next((run / "checkpoints").glob("checkpoint-*"), None)
+    if old is not None and not options.resume and not options.smoke:
+        raise RunError(
+            "bad_spec",
+            f"{run}: has {old.name} already; go on with --resume, or move checkpoints/ away",
+        )
+
+
+def compare_data(ranks: list[dict[str, Any]]) -> None:
+    """Refuse to train ranks on different data.
+
+    Raises RunError (bad_data).
+    """
+    if len({rank["data_hash"] for rank in ranks}) > 1:
+        raise RunError("bad_data", "the ranks have prepared different data; prepare it again")
+
+
+def end(
+    run: Path,
+    options: argparse.Namespace,
+    report: Report,
+    failure: Failure | None,
+    code: int,
+    seconds: float,
+) -> None:
+    """Say how it ended, in events and in the exit file, before any other rank can be lost for it.
+
+    torchrun ends all ranks as soon as one ends with a code that is not 0, so ranks that agree to
+    stop leave together.
+    """
+    last = report.phase_name
+    if failure is not None:
+        report.write(
+            "failed",
+            failure=failure.failure,
+            message=failure.message,
+            traceback=failure.traceback,
+        )
+        print(failure.message, failure.traceback, sep="\n", file=sys.stderr)  # noqa: T201
+    report.phase("failed" if failure else "done")
+    report.write(
+        "done",
+        exit_code=code,
+        seconds=round(seconds, 3),
+        process_memory_peak_bytes=process_memory_peak_bytes(),
+        **report.totals,
+    )
+    report.end()
+    write_exit_file(
+        run,
+        attempt=options.attempt,
+        rank=RANK,
+        failure=failure,
+        code=code,
+        last=last,
+        step=report.step or 0,
+    )
+    if failure is None:
+        from engine.save import barrier
+
+        with suppress(Exception):
+            barrier()
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of a broken collective would keep an ordinary exit waiting.
+    os._exit(status)

@@ -1,0 +1,27 @@
+"""Every test has a home of its own, and sees nothing of the machine's settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+SHUT_OUT = ("TUNEWRIGHT_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "CUDA_VISIBLE", "WANDB_")
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """TUNEWRIGHT_HOME and HF_HOME in a fresh folder, the user's own settings out of sight.
+
+    Returns the folder that stands for TUNEWRIGHT_HOME.
+    """
+    for name in [name for name in os.environ if name.startswith(SHUT_OUT)]:
+        monkeypatch.delenv(name)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NO_COLOR", "CI", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(home))
+    monkeypatch.setenv("HF_HOME", str(home / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return home

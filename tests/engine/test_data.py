@@ -1,0 +1,143 @@
+"""Rows become messages, or one reason why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.data import RowError, conversation, format_of, read_rows
+from engine.failure import RunError
+from engine.prepare import percentiles
+
+ANSWERED = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"n": 1}\n{"n": 2}\n',
+        b'\xef\xbb\xbf{"n": 1}\r\n\r\n{"n": 2}',
+        b'[{"n": 1},\n {"n": 2}]',
+        b'\xef\xbb\xbf\n [ {"n": 1} , {"n": 2} ]\n',
+    ],
+)
+def test_json_lines_and_arrays_give_the_same_rows(tmp_path: Path, content: bytes) -> None:
+    rows = [row for _, row in read_rows(write(tmp_path / "d", content))]
+
+    assert rows == [{"n": 1}, {"n": 2}]
+
+
+def test_rows_know_their_line_in_lines_and_in_arrays(tmp_path: Path) -> None:
+    lines = list(read_rows(write(tmp_path / "a", b'{"n": 1}\n\n{"n": 2}\n')))
+    array = list(read_rows(write(tmp_path / "b", b'[\n{"n": 1},\n\n{"n":\n 2}\n]')))
+
+    assert [line for line, _ in lines] == [1, 3]
+    assert [line for line, _ in array] == [2, 4]
+
+
+def test_a_broken_line_is_one_bad_row(tmp_path: Path) -> None:
+    rows = dict(read_rows(write(tmp_path / "d", b'{"n": 1}\n{"n": \n{"n": "\xff"}\n{"n": 4}')))
+
+    assert rows[1] == {"n": 1}
+    assert "broken JSON" in str(rows[2])
+    assert str(rows[3]) == "not UTF-8"
+    assert rows[4] == {"n": 4}
+
+
+def test_a_line_separator_inside_a_string_ends_no_row(tmp_path: Path) -> None:
+    content = '{"n": "a\u2028b\x85c"}\n'.encode()
+
+    assert [row["n"] for _, row in read_rows(write(tmp_path / "d", content))] == ["a\u2028b\x85c"]
+
+
+@pytest.mark.parametrize("content", [b'[{"n": 1},\n{"n": }]', b'[{"n": 1}\n', b'[{"n": 1}\n{}]'])
+def test_a_broken_array_names_the_line(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(RunError, match=r"line [12]: broken JSON") as caught:
+        list(read_rows(write(tmp_path / "d", content)))
+
+    assert caught.value.failure == "bad_data"
+
+
+def test_a_file_in_utf_16_is_named_as_such(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="UTF-16"):
+        list(read_rows(write(tmp_path / "d", json.dumps([ANSWERED]).encode("utf-16"))))
+
+
+def test_the_format_is_told_by_the_keys() -> None:
+    assert format_of(ANSWERED) == "messages"
+    assert format_of({"conversations": []}) == "messages"
+    assert format_of({"instruction": "", "output": ""}) == "alpaca"
+    with pytest.raises(RowError, match="found: text"):
+        format_of({"text": ""})
+
+
+def test_sharegpt_names_mean_the_same_turns() -> None:
+    row = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}
+
+    assert conversation(row, "messages") == conversation(ANSWERED, "messages")
+
+
+def test_alpaca_joins_instruction_and_input_after_system_and_history() -> None:
+    row = {
+        "instruction": "Translate",
+        "input": "Hund",
+        "output": "dog",
+        "system": "Be brief",
+        "history": [["Katze", "cat"]],
+    }
+
+    said = conversation(row, "alpaca")
+
+    assert [(m["role"], m["content"]) for m in said.messages] == [
+        ("system", "Be brief"),
+        ("user", "Katze"),
+        ("assistant", "cat"),
+        ("user", "Translate\nHund"),
+        ("assistant", "dog"),
+    ]
+    assert said.learnt == {2, 4}
+
+
+def test_the_system_text_goes_only_to_rows_without_one() -> None:
+    own = {"messages": [{"role": "system", "content": "own"}, *ANSWERED["messages"]]}
+
+    assert conversation(ANSWERED, "messages", "ours").messages[0]["content"] == "ours"
+    assert conversation(own, "messages", "ours").messages[0]["content"] == "own"
+    assert conversation(ANSWERED, "messages", "ours").learnt == {2}
+
+
+def test_a_turn_of_weight_zero_is_not_learnt() -> None:
+    turns: list[dict[str, Any]] = [*ANSWERED["messages"], *ANSWERED["messages"]]
+    turns[1] = {**turns[1], "weight": 0}
+
+    assert conversation({"messages": turns}, "messages").learnt == {3}
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ([], "not a JSON object"),
+        ({"messages": []}, "not a list of turns"),
+        ({"messages": [{"role": "user", "content": "q"}]}, "no assistant turn"),
+        ({"messages": [{"role": "boss", "content": "q"}]}, "unknown role 'boss'"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "is not text"),
+        ({"messages": [{"role": "assistant", "content": "\ud800"}]}, "not valid Unicode"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "not text"),
+    ],
+)
+def test_a_row_that_cannot_be_used_has_a_reason(row: Any, reason: str) -> None:
+    with pytest.raises(RowError, match=reason):
+        conversation(row, "messages")
+
+
+def test_percentiles_are_lengths_that_occur() -> None:
+    assert percentiles(list(range(1, 101))) == {"min": 1, "median": 50, "p95": 95, "max": 100}
+    assert percentiles([7]) == {"min": 7, "median": 7, "p95": 7, "max": 7}

@@ -1,0 +1,68 @@
+"""A rank's events reach its file, and never trouble it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from engine.events import decode_all
+from engine.report import Report, process_memory_bytes, process_memory_peak_bytes
+
+
+def events(run: Path) -> list[dict[str, object]]:
+    return list(decode_all((run / "events/rank-00003.jsonl").read_bytes()))
+
+
+def test_events_are_appended_with_who_and_when(tmp_path: Path) -> None:
+    for attempt in (0, 1):
+        report = Report(tmp_path, rank=3, attempt=attempt, rung=2)
+        report.step = 7
+        report.warn("careful")
+
+    assert [(e["rank"], e["attempt"], e["rung"], e["step"]) for e in events(tmp_path)] == [
+        (3, 0, 2, 7),
+        (3, 1, 2, 7),
+    ]
+
+
+def test_a_change_of_phase_is_a_pulse_at_once(tmp_path: Path) -> None:
+    report = Report(tmp_path, rank=3, attempt=0, rung=0)
+    report.start()
+    report.phase("loading model")
+
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        pulses = [e for e in events(tmp_path) if e["kind"] == "pulse"]
+        if any(pulse["phase"] == "loading model" for pulse in pulses):
+            break
+    report.end()
+
+    assert pulses[-1]["phase"] == "loading model"
+    assert pulses[-1]["power_w"] is None
+    assert pulses[-1]["process_memory_bytes"]
+
+
+def test_a_full_disk_costs_events_and_nothing_else(tmp_path: Path) -> None:
+    report = Report(tmp_path, rank=3, attempt=0, rung=0)
+    assert report._file is not None
+    os.dup2(os.open("/dev/full", os.O_WRONLY), report._file)
+
+    report.warn("lost")
+
+    assert events(tmp_path) == []
+
+
+def test_a_folder_that_refuses_events_lets_the_rank_work(tmp_path: Path) -> None:
+    (tmp_path / "events").write_text("in the way")
+
+    Report(tmp_path, rank=3, attempt=0, rung=0).warn("lost")
+
+    assert (tmp_path / "events").read_text() == "in the way"
+
+
+def test_the_peak_of_a_process_is_at_least_what_it_holds() -> None:
+    held = process_memory_bytes()
+
+    assert held is not None
+    assert process_memory_peak_bytes() >= held > 1_000_000

@@ -1,0 +1,105 @@
+"""A checkpoint is whole or not used, and the model says where it comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.events import decode_all
+from engine.failure import RunError, write_json
+from engine.fetch import Fetched
+from engine.report import Report
+from engine.spec import Spec
+
+pytestmark = pytest.mark.engine
+
+
+def checkpoint(run: Path, step: int) -> Path:
+    folder = run / f"checkpoints/checkpoint-{step}"
+    (folder / "global_step1").mkdir(parents=True)
+    (folder / "optimizer.pt").write_bytes(b"12345")
+    (folder / "global_step1/shard.pt").write_bytes(b"123")
+    sizes = {"optimizer.pt": 5, "global_step1/shard.pt": 3}
+    write_json(folder / "complete.json", {"step": step, "tokens_seen": 5, "files": sizes})
+    return folder
+
+
+def test_resuming_passes_over_what_a_crash_left(tmp_path: Path) -> None:
+    from engine.save import newest_complete
+
+    whole = checkpoint(tmp_path, 9)
+    (checkpoint(tmp_path, 10) / "optimizer.pt").write_bytes(b"123")
+    (checkpoint(tmp_path, 100) / "complete.json").unlink()
+    report = Report(tmp_path, rank=0, attempt=0, rung=0)
+
+    assert newest_complete(tmp_path, report) == whole
+    said = decode_all((tmp_path / "events/rank-00000.jsonl").read_bytes())
+    assert [event["text"].split()[0] for event in said] == ["checkpoint-100", "checkpoint-10"]
+
+
+def test_a_folder_others_can_write_is_not_resumed_from(tmp_path: Path) -> None:
+    from engine.save import newest_complete
+
+    checkpoint(tmp_path, 9)
+    tmp_path.chmod(0o777)
+
+    with pytest.raises(RunError, match="other users can write here"):
+        newest_complete(tmp_path, Report(tmp_path, rank=0, attempt=0, rung=0))
+
+
+def test_only_complete_checkpoints_count_as_kept(tmp_path: Path) -> None:
+    from engine.save import _remove_old
+
+    for step in (2, 10, 30):
+        checkpoint(tmp_path, step)
+    (checkpoint(tmp_path, 40) / "complete.json").unlink()
+
+    _remove_old(tmp_path / "checkpoints", keep=2)
+
+    left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert left == {"checkpoint-10", "checkpoint-30", "checkpoint-40"}
+
+
+def test_the_card_names_base_revision_and_licence(tmp_path: Path) -> None:
+    from engine.save import model_card
+
+    (tmp_path / "README.md").write_text("---\ntags: [x]\nlicense: mit\n---\nlicense: fake\n")
+    spec = Spec.model_validate(
+        {
+            "model": {"model": "some/base"},
+            "data": {"data": "d"},
+            "method": {"method": "lora"},
+            "parallel": {"strategy": "single", "device_kind": "cpu"},
+            "training": {"effective_batch_size": 1},
+        }
+    )
+
+    card = model_card(spec, Fetched(path=tmp_path, revision="abc123", source="huggingface"))
+
+    assert 'base_model: "some/base"\nlicense: "mit"' in card
+    assert "Base revision: abc123" in card
+
+
+def test_the_result_holds_the_plans_prediction_beside_every_ranks_peak(tmp_path: Path) -> None:
+    from engine.save import result
+
+    rank = {
+        "memory_peak_bytes": 7,
+        "process_memory_peak_bytes": 9,
+        "tokens": 100,
+        "training_seconds": 4.0,
+        "step_seconds": 2.0,
+        "steps": 2,
+        "losses": [3.0, 1.0],
+    }
+    assert result(tmp_path, [rank], 5.0)["predicted"] is None
+    (tmp_path / "plan.json").write_text(json.dumps({"memory": {"device_bytes": 11}}))
+
+    said = result(tmp_path, [rank, {**rank, "memory_peak_bytes": 8}], 5.0)
+
+    assert said["predicted"] == {"device_bytes": 11}
+    assert said["measured"]["memory_peak_bytes"] == [7, 8]
+    assert said["measured"]["tokens_per_second"] == 50.0
+    assert said["measured"]["train_loss_last"] == 1.0

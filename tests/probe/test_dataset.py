@@ -1,0 +1,155 @@
+"""Data files: every format, every kind of damage, bounded memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wizard.facts import Dataset
+from wizard.probe import records
+from wizard.probe.dataset import read_dataset
+from wizard.problem import ProblemError
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
+SHAREGPT = {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]}
+ALPACA = {"instruction": "hi", "input": "", "output": "hello"}
+BOM = b"\xef\xbb\xbf"
+
+
+def read(tmp_path: Path, content: bytes | str, name: str = "data.jsonl") -> Dataset:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_dataset(str(path))
+
+
+def lines(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def refusal(tmp_path: Path, content: bytes | str) -> str:
+    with pytest.raises(ProblemError) as caught:
+        read(tmp_path, content)
+    assert caught.value.problem.exit_code == 4
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"), [(CHAT, "messages"), (SHAREGPT, "messages"), (ALPACA, "alpaca")]
+)
+def test_the_first_row_decides_the_format(
+    tmp_path: Path, row: dict[str, Any], expected: str
+) -> None:
+    found = read(tmp_path, lines(row, row))
+    assert (found.format, found.rows, found.longest_row_chars) == (expected, 2, 7)
+
+
+def test_a_json_array_over_many_lines_is_read_like_json_lines(tmp_path: Path) -> None:
+    found = read(tmp_path, json.dumps([CHAT, CHAT, CHAT], indent=2), "data.json")
+    assert (found.rows, found.total_chars) == (3, 21)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        BOM + lines(CHAT, CHAT).encode(),
+        lines(CHAT, CHAT).replace("\n", "\r\n").encode(),
+        b"\n\n" + lines(CHAT).encode() + b"   \n\n" + lines(CHAT).encode() + b"\n",
+        BOM + json.dumps([CHAT, CHAT]).encode(),
+        lines(CHAT, CHAT).rstrip("\n").encode(),
+    ],
+    ids=["bom", "crlf", "blank lines", "bom before an array", "no newline at the end"],
+)
+def test_harmless_differences_do_not_matter(tmp_path: Path, content: bytes) -> None:
+    found = read(tmp_path, content)
+    assert (found.rows, found.dropped_rows) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [
+        ('{"messages": [', "not valid JSON"),
+        ("3", "not a JSON object"),
+        (json.dumps(ALPACA), "not in the format `messages`"),
+        (lines({"messages": []}), "not a list with turns"),
+        (lines({"messages": [{"role": "user", "content": "hi"}]}), "no assistant turn"),
+        (lines({"messages": [{"role": "robot", "content": "hi"}]}), "unknown role 'robot'"),
+        (lines({"messages": [{"role": "assistant", "content": 3}]}), "is not text"),
+        ('{"messages": [{"role": "assistant", "content": "\\ud800"}]}', "half a character"),
+    ],
+)
+def test_a_bad_row_is_dropped_and_told_with_its_line(tmp_path: Path, bad: str, what: str) -> None:
+    found = read(tmp_path, lines(CHAT) + "\n" + bad.strip() + "\n" + lines(CHAT))
+    assert (found.rows, found.dropped_rows) == (2, 1)
+    (problem,) = found.problems
+    assert problem.where == "line 3"
+    assert what in problem.what
+
+
+def test_a_line_that_is_not_utf_8_is_a_bad_row(tmp_path: Path) -> None:
+    found = read(tmp_path, lines(CHAT).encode() + b'{"messages": "\xff"}\n')
+    assert (found.rows, found.problems[0].where) == (1, "line 2")
+
+
+def test_at_most_twenty_problems_and_five_rows_are_kept(tmp_path: Path) -> None:
+    found = read(tmp_path, lines(*[CHAT] * 9) + "bad\n" * 50)
+    assert (found.dropped_rows, len(found.problems), len(found.first_rows)) == (50, 20, 5)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "the file is empty"),
+        (b"\n \n", "the file has no rows"),
+        (b"[]", "the file has no rows"),
+        (b"nothing\nhere\n", "none of its 2 rows can be used"),
+        (b'{"prompt": "a"}\n', "its keys are prompt"),
+        (b"\x1f\x8b\x08\x00", "gunzip"),
+        (b"PAR1", "Parquet"),
+        ("hello".encode("utf-16"), "UTF-16"),
+        (b'[{"instruction": "a", "output": "b"}', "the list ends without"),
+        (b'[{"instruction": "a", "output": "b"} {}]', "not separated by commas"),
+        (b'[\n{"instruction": "a", "output": "b"},\n{"instruction": }]', "line 3"),
+        (b'[\n"\xff"]', "not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(
+    tmp_path: Path, content: bytes, what: str
+) -> None:
+    assert what in refusal(tmp_path, content)
+
+
+def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(lines(CHAT))
+    with pytest.raises(ProblemError, match=r"no such file.*did you mean .*train\.jsonl"):
+        read_dataset(str(tmp_path / "trian.jsonl"))
+
+
+def test_a_folder_names_the_file_inside(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(lines(CHAT))
+    with pytest.raises(ProblemError, match=r"a folder.*train\.jsonl"):
+        read_dataset(str(tmp_path))
+
+
+def test_rows_that_cross_the_edges_of_a_chunk_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "CHUNK_BYTES", 7)
+    rows = [{"instruction": "é" * n, "output": "ü"} for n in range(40)]
+    found = read(tmp_path, json.dumps(rows, ensure_ascii=False, indent=1), "data.json")
+    assert (found.rows, found.longest_row_chars) == (40, 40)
+
+
+def test_a_large_file_is_read_in_little_memory(tmp_path: Path) -> None:
+    row = json.dumps({"instruction": "a" * 1000, "output": "b" * 1000})
+    path = tmp_path / "large.json"
+    path.write_text("[" + ",\n".join([row] * 10_000) + "]")
+    tracemalloc.start()
+    found = read_dataset(str(path))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.rows == 10_000
+    assert peak_bytes < path.stat().st_size / 2

@@ -1,0 +1,120 @@
+"""Run folders: whole or not at all, private, found again."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from wizard.problem import ProblemError
+from wizard.runner import process
+from wizard.runner.folder import create, find_run, list_runs, summary
+
+FILES = {"run.sh": "#!/usr/bin/env bash\n", "spec.toml": "version = 1\r\n"}
+
+
+def test_a_run_folder_is_private_and_its_script_can_be_run(tmp_path: Path) -> None:
+    folder = create(FILES, root=tmp_path / "new" / "runs", name="it's a run")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "run.sh").stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "spec.toml").stat().st_mode) == 0o600
+    assert (folder / "spec.toml").read_bytes() == b"version = 1\r\n"
+    assert [path.name for path in (tmp_path / "new" / "runs").iterdir()] == ["it's a run"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "../up", "nul\0", "x" * 300])
+def test_a_name_that_would_leave_the_root_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match="cannot name a run"):
+        create(FILES, root=tmp_path, name=name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_run_is_never_touched(tmp_path: Path) -> None:
+    create(FILES, root=tmp_path, name="run")
+    with pytest.raises(ProblemError, match="exists"):
+        create({"run.sh": "other"}, root=tmp_path, name="run")
+    assert (tmp_path / "run" / "run.sh").read_text() == FILES["run.sh"]
+
+
+def test_a_folder_half_written_never_appears(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        create({"run.sh": "good", "spec.toml": "\udc80"}, root=tmp_path, name="run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_root_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProblemError, match="part of the path is a file") as raised:
+        create(FILES, root=tmp_path / "file" / "runs", name="run")
+    assert "--output" in str(raised.value)
+
+
+def test_a_read_only_root_is_one_sentence() -> None:
+    # /proc takes no new folder from anybody, also not from root, who ignores modes.
+    with pytest.raises(ProblemError, match="cannot make the run folder"):
+        create(FILES, root=Path("/proc/tunewright"), name="run")
+
+
+def made(root: Path, name: str, **state: object) -> Path:
+    folder = create(FILES, root=root, name=name)
+    (folder / "state.json").write_text(json.dumps(state))
+    return folder
+
+
+def owned(folder: Path, pid: int, started: int | None = None) -> None:
+    identity = {
+        "pid": pid,
+        "start_time": process.start_time(pid) if started is None else started,
+        "boot_id": process.boot_id(),
+    }
+    (folder / "launch.json").write_text(json.dumps(identity))
+
+
+def test_living_runs_come_first_then_the_newest(tmp_path: Path) -> None:
+    made(tmp_path, "old", updated=10, exit_code=0)
+    made(tmp_path, "new", updated=20, exit_code=70)
+    owned(made(tmp_path, "living", updated=5, phase="training"), os.getpid())
+    (tmp_path / "no run").mkdir()
+    assert [run.name for run in list_runs(tmp_path)] == ["living", "new", "old"]
+    assert list_runs(tmp_path / "nowhere") == ()
+
+
+def test_a_reused_pid_and_another_boot_are_not_the_run(tmp_path: Path) -> None:
+    folder = made(tmp_path, "run", updated=5, phase="training")
+    owned(folder, os.getpid(), started=1)
+    assert not summary(folder).alive
+    owned(folder, os.getpid())
+    assert summary(folder).alive
+    launch = json.loads((folder / "launch.json").read_text())
+    (folder / "launch.json").write_text(json.dumps({**launch, "boot_id": "another"}))
+    assert not summary(folder).alive
+
+
+def test_a_run_whose_script_is_gone_lives_while_its_training_does(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    training = {"stage_pid": os.getpid(), "stage_start_time": process.start_time(os.getpid())}
+    folder = made(tmp_path, "run", phase="training", **training)
+    owned(folder, ended.pid, started=1)
+    assert summary(folder).alive
+
+
+def test_the_line_of_a_run_says_how_it_ended_without_control_characters(tmp_path: Path) -> None:
+    folder = made(tmp_path, "run", updated=1, exit_code=65, message="row \x1b[31m3\nis bad")
+    assert summary(folder).line().startswith(r"run  65: row \x1b[31m3\nis bad")
+
+
+def test_a_run_is_found_by_name_and_by_path(tmp_path: Path) -> None:
+    folder = create(FILES, root=tmp_path, name="qwen-lora-1")
+    assert find_run(tmp_path, "qwen-lora-1") == folder
+    assert find_run(tmp_path / "elsewhere", str(folder)) == folder
+
+
+def test_a_mistyped_name_gets_the_nearest_one(tmp_path: Path) -> None:
+    create(FILES, root=tmp_path, name="qwen-lora-1")
+    with pytest.raises(ProblemError, match="did you mean 'qwen-lora-1'"):
+        find_run(tmp_path, "qwen-lara-1")

@@ -1,0 +1,109 @@
+"""Following: whole lines, in the order of time, from wherever the reader is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.events import encode
+from wizard.runner import process
+from wizard.runner.follow import Follower
+
+RECORDED = Path(__file__).parent.parent / "fakes" / "runs"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "events").mkdir()
+    return tmp_path
+
+
+def write(run: Path, rank: int, text: str) -> None:
+    with (run / "events" / f"rank-{rank:05d}.jsonl").open("a") as stream:
+        stream.write(text)
+
+
+def line(number: int, rank: int = 0, t: float | None = None, attempt: int = 0) -> str:
+    t = float(number) if t is None else t
+    return encode("step", t=t, rank=rank, attempt=attempt, step=number, steps=1, seconds=1.0)
+
+
+def test_a_run_that_has_not_begun_is_empty(tmp_path: Path) -> None:
+    state = Follower(tmp_path).poll()
+    assert state.name == tmp_path.name
+    assert state.step is None
+    assert not state.ended
+
+
+def test_half_a_line_waits_for_its_end(run: Path) -> None:
+    follower = Follower(run)
+    text = line(1) + line(2)
+    for end in range(0, len(text), 7):
+        write(run, 0, text[end : end + 7])
+        state = follower.poll()
+    assert state.step == 2
+    assert len(state.ranks[0].recent) == 2
+
+
+def test_a_rank_that_appears_later_is_read_too(run: Path) -> None:
+    follower = Follower(run)
+    write(run, 0, line(1))
+    follower.poll()
+    write(run, 1, line(1, rank=1))
+    assert sorted(follower.poll().ranks) == [0, 1]
+
+
+def test_a_poll_without_news_changes_nothing(run: Path) -> None:
+    write(run, 0, line(1))
+    follower = Follower(run)
+    assert follower.poll() == follower.poll()
+
+
+def test_two_readers_who_came_at_different_times_see_the_same(run: Path) -> None:
+    early = Follower(run)
+    for number in range(1, 30):
+        write(run, number % 2, line(number, rank=number % 2))
+        early.poll()
+    assert early.poll() == Follower(run).poll()
+
+
+def test_lines_that_are_no_events_are_passed_over(run: Path) -> None:
+    write(run, 0, 'Traceback\n{"kind": 1}\n[]\n\x00\n' + line(3))
+    assert Follower(run).poll().step == 3
+
+
+def test_an_attempt_is_read_to_its_end_before_the_next_one(run: Path) -> None:
+    train = encode("train", t=2.5, rank=0, step=2, loss=4.0)
+    write(run, 1, line(1, rank=1, t=9.0, attempt=1))
+    write(run, 0, line(1, t=1.0) + train + line(1, t=9.0, attempt=1))
+    state = Follower(run).poll()
+    assert state.losses == ((2, 4.0),)
+    assert state.attempt == 1
+
+
+def test_a_run_whose_processes_vanished_without_a_word_is_lost(run: Path) -> None:
+    write(run, 0, line(1))
+    launch = {"pid": os.getpid(), "start_time": 1, "boot_id": process.boot_id()}
+    (run / "launch.json").write_text(json.dumps(launch))
+    state = Follower(run).poll()
+    assert state.lost
+    assert state.ended
+    (run / "state.json").write_text(json.dumps({"exit_code": 0, "phase": "done"}))
+    state = Follower(run).poll()
+    assert not state.lost
+    assert state.exit_code == 0
+
+
+def test_a_recorded_run_that_lost_a_rank_and_went_on_reads_as_it_happened(tmp_path: Path) -> None:
+    run = tmp_path / "restarted"
+    shutil.copytree(RECORDED / "restarted", run)
+    state = Follower(run).poll()
+    assert (state.exit_code, state.phase, state.attempt) == (0, "done", 1)
+    assert state.step == state.total_steps
+    assert [step for step, _ in state.losses] == sorted({step for step, _ in state.losses})
+    assert {rank.exit_code for rank in state.ranks.values()} == {0}
+    assert any("killed" in note.text for note in state.warnings)

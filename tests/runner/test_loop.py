@@ -1,0 +1,167 @@
+"""run.sh: what it does about each code. Bash, the watch and the signals are real, the ranks act."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.events import (
+    EXIT_BAD_DATA,
+    EXIT_COMM,
+    EXIT_GPU_OOM,
+    EXIT_HOST_OOM,
+    EXIT_NOT_FINITE,
+    EXIT_OK,
+    EXIT_STOPPED,
+)
+from tests.runner.making import facts, plan, spec
+from tests.runner.waiting import until
+from wizard import script
+from wizard.runner.folder import create, read_json
+
+# Stands for python: training, fetching and preparing are acted, everything else is python's.
+ACTOR = f"""#!/usr/bin/env bash
+case "$*" in
+  *engine.train*)
+    line="$*"
+    echo "${{line##*engine.train }}" >>calls
+    attempt=${{line##*--attempt }} attempt=${{attempt%% *}}
+    code=$(sed -n "$((attempt + 1))p" codes)
+    if [ "$code" = wait ]; then
+      trap 'touch signalled' TERM
+      touch waiting
+      until [ -e stop ] || [ -e go ]; do sleep 0.05; done
+      code=75
+      [ -e stop ] || code=0
+    fi
+    said='{{"code": %d, "t": 1, "message": "acted"}}'
+    for rank in 00000 00001; do printf "$said" "$code" >"exit/$attempt/rank-$rank.json"; done
+    [ "$code" = 0 ] || exit 1 ;;
+  *engine.fetch*) ;;
+  *engine.prepare*)
+    [ -e bad_data ] || exit 0
+    echo "line 3 is not JSON" >&2
+    exit {EXIT_BAD_DATA} ;;
+  *) exec '{sys.executable}' "$@" ;;
+esac
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    actor = tmp_path / "actor"
+    actor.write_text(ACTOR)
+    actor.chmod(0o700)
+    main = plan(spec(), (spec(training={"gradient_checkpointing": True}),))
+    files = script.render(main, name="r", python=str(actor), facts=facts(), written="today")
+    return create(files, root=tmp_path, name="run")
+
+
+def start(folder: Path, *codes: object, options: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    (folder / "codes").write_text("".join(f"{code}\n" for code in codes))
+    return subprocess.Popen(
+        ["bash", str(folder / "run.sh"), *options],
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "said").open("wb"),
+        start_new_session=True,
+    )
+
+
+def calls(folder: Path) -> list[str]:
+    return (folder / "calls").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("codes", "ends", "runs"),
+    [
+        ((0,), EXIT_OK, ["spec.toml --attempt 0 --rung 0"]),
+        (
+            (71, 0),
+            EXIT_OK,
+            ["spec.toml --attempt 0 --rung 0", "spec.1.toml --attempt 1 --rung 1 --resume"],
+        ),
+        (
+            (71, 71, 0),
+            EXIT_GPU_OOM,
+            ["spec.toml --attempt 0 --rung 0", "spec.1.toml --attempt 1 --rung 1 --resume"],
+        ),
+        (
+            (76, 72, 0),
+            EXIT_HOST_OOM,
+            ["spec.toml --attempt 0 --rung 0", "spec.toml --attempt 1 --rung 0 --resume"],
+        ),
+        ((74, 0), EXIT_NOT_FINITE, ["spec.toml --attempt 0 --rung 0"]),
+    ],
+)
+def test_the_code_of_the_ranks_decides_what_comes_next(
+    codes: tuple[int, ...], ends: int, runs: list[str], folder: Path
+) -> None:
+    assert start(folder, *codes).wait(timeout=60) == ends
+    assert calls(folder) == runs
+    state = read_json(folder / "state.json")
+    assert state["exit_code"] == ends
+    assert state["message"] == ("finished" if ends == EXIT_OK else "acted")
+
+
+def test_restarts_are_as_many_as_asked(folder: Path) -> None:
+    run = start(folder, 76, 76, 76, 0, options=("--max-restarts", "2"))
+    assert run.wait(timeout=60) == EXIT_COMM
+    assert len(calls(folder)) == 3
+
+
+def test_bad_data_ends_the_run_with_its_sentence_and_nothing_is_trained(folder: Path) -> None:
+    (folder / "bad_data").touch()
+    assert start(folder, 0).wait(timeout=60) == EXIT_BAD_DATA
+    assert not (folder / "calls").exists()
+    assert "line 3 is not JSON" in (folder / "said").read_text()
+    state = read_json(folder / "state.json")
+    assert (state["failure"], state["message"]) == ("bad_data", "line 3 is not JSON")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_asks_for_a_stop_and_never_reaches_the_ranks(
+    number: signal.Signals, folder: Path
+) -> None:
+    run = start(folder, "wait")
+    until((folder / "waiting").exists)
+    run.send_signal(number)
+    assert run.wait(timeout=60) == EXIT_STOPPED
+    assert not (folder / "signalled").exists()
+    assert read_json(folder / "state.json")["phase"] == "stopped"
+
+
+def stage_watched(folder: Path, unlike: int = 0) -> Callable[[], Any]:
+    def watched() -> Any:
+        state = read_json(folder / "state.json")
+        found = state.get("watch_pid")
+        return found if state.get("phase") == "training" and found != unlike else None
+
+    return watched
+
+
+def test_a_killed_watch_is_replaced_while_training_goes_on(folder: Path) -> None:
+    run = start(folder, "wait")
+    first = until(stage_watched(folder))
+    os.kill(first, signal.SIGKILL)
+    until(stage_watched(folder, unlike=first))
+    (folder / "go").touch()
+    assert run.wait(timeout=60) == EXIT_OK
+    assert len(calls(folder)) == 1
+
+
+def test_an_edited_number_of_ranks_is_refused_with_the_place_to_change(folder: Path) -> None:
+    text = (folder / "spec.toml").read_text()
+    text = text.replace("num_devices = 2", "num_devices = 4")
+    text = text.replace("effective_batch_size = 4", "effective_batch_size = 8")
+    (folder / "spec.toml").write_text(text)
+    assert start(folder, 0).wait(timeout=60) == 64
+    assert "change RANKS in run.sh too" in (folder / "said").read_text()
+    assert json.loads((folder / "state.json").read_text())["exit_code"] == 64

@@ -1,0 +1,73 @@
+"""Every page by its name, filled from values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from textual.screen import Screen
+
+from tests.screens import values
+from tests.screens.stage import RUN, FollowedRun, World
+from wizard.dashboard.screen import Dashboard
+from wizard.screens.data import DataPage
+from wizard.screens.finish import FinishPage
+from wizard.screens.hardware import HardwarePage
+from wizard.screens.model import ModelPage
+from wizard.screens.plan import PlanPage
+from wizard.screens.review import ReviewPage
+from wizard.screens.start import StartPage
+from wizard.screens.tune import TunePage
+from wizard.steps import Chosen
+
+
+class Listed:
+    """A run in the list."""
+
+    def __init__(self, name: str, state: str) -> None:
+        self.folder = RUN.parent / name
+        self._line = f"{name}  {state}"
+
+    def line(self) -> str:
+        return self._line
+
+
+RUNS = (Listed("qwen3-8b-lora-1129-1", "training, step 90 of 225"), Listed("old", "finished"))
+
+
+def running() -> Dashboard:
+    return Dashboard(RUN, World(run=FollowedRun(values.state_after(values.events()))).source())
+
+
+def ended() -> FinishPage:
+    state = values.finished(values.state_after(values.events()))
+    verbs = World(run=FollowedRun(state)).verbs()
+    return FinishPage(RUN, verbs.follow, verbs.run_details)
+
+
+def review() -> ReviewPage:
+    verbs = World().verbs()
+    return ReviewPage(
+        plan=values.PLANS[0],
+        name=RUN.name,
+        facts=values.FACTS,
+        preview=verbs.preview,
+        launch=verbs.launch,
+    )
+
+
+PAGES: dict[str, Callable[[], Screen[Any]]] = {
+    "start": lambda: StartPage(RUNS),
+    "hardware": lambda: HardwarePage(lambda: values.MACHINE, values.MACHINE, first=True),
+    "model": lambda: ModelPage(World().read_model, name=None, model=values.MODEL),
+    "data": lambda: DataPage(World().read_dataset, path=None, dataset=values.DATASET),
+    "plan": lambda: PlanPage(lambda answers: values.PLANS, values.ANSWERS),
+    "tune": lambda: TunePage(
+        lambda answers: values.PLANS,
+        Chosen(answers=values.ANSWERS, plan=values.PLANS[0]),
+        RUN.name,
+    ),
+    "review": review,
+    "run": running,
+    "finish": ended,
+}

@@ -1,0 +1,152 @@
+"""The dashboard: what it shows in each state of a run, and that only `s` touches the run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.screens import values
+from tests.screens.stage import RUN, FollowedRun, OnePage, World, shown, until
+from wizard.dashboard.against import situation
+from wizard.dashboard.charts import thinned, whole_ticks
+from wizard.dashboard.ranks import rank_columns
+from wizard.dashboard.screen import Dashboard
+from wizard.dashboard.state import RankState, RunState
+from wizard.problem import Problem, ProblemError
+from wizard.widgets.message import MessageLine
+
+TRAINING = values.state_after(values.events())
+
+
+def app_for(world: World) -> OnePage:
+    return OnePage(lambda: Dashboard(RUN, world.source()))
+
+
+async def test_keys_pick_a_rank_show_the_log_and_leave_the_run_alone() -> None:
+    world = World(run=FollowedRun(TRAINING))
+    app = app_for(world)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "Ranks (2 of 2)" in shown(app))
+        await pilot.press("1")
+        await until(pilot, lambda: 1 in world.logs_read and "own work" in shown(app))
+        await pilot.press("9", "l")
+        await until(pilot, lambda: "Log of rank 1" in shown(app))
+        await pilot.press("1")
+        await until(pilot, lambda: "Log of the launcher" in shown(app))
+        await pilot.press("s", "escape")
+        await pilot.press("s", "down", "down", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, Dashboard)
+        await pilot.press("q")
+        await pilot.pause()
+        assert app.left == []
+        await pilot.press("q")
+        await pilot.pause()
+    assert app.left == [None]
+    assert world.stopped == []
+
+
+@pytest.mark.parametrize(("keys", "now"), [(["s", "enter"], False), (["s", "down", "enter"], True)])
+async def test_s_asks_how_and_then_stops(keys: list[str], now: bool) -> None:
+    world = World(run=FollowedRun(TRAINING))
+    app = app_for(world)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "RUNNING" in shown(app))
+        await pilot.press(*keys)
+        await until(pilot, lambda: bool(world.stopped))
+    assert world.stopped == [(RUN, now)]
+
+
+async def test_an_ended_run_is_left_by_enter_with_its_state() -> None:
+    world = World(run=FollowedRun(values.finished(TRAINING)))
+    app = app_for(world)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await until(pilot, lambda: "Finished. Enter shows the result." in shown(app))
+        await pilot.press("s")
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.left == [world.run.state]
+
+
+async def test_a_folder_that_cannot_be_read_is_told_and_tried_again() -> None:
+    world = World(run=FollowedRun(TRAINING))
+    refusals = [ProblemError(Problem(what="the folder is gone"))]
+
+    def read_log(path: Any, rank: int | None) -> tuple[str, ...]:
+        if refusals:
+            raise refusals.pop()
+        return ()
+
+    source = replace(world.source(), read_log=read_log)
+    app = OnePage(lambda: Dashboard(RUN, source))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: not refusals)
+        await until(pilot, lambda: "RUNNING" in shown(app))
+        assert isinstance(app.screen.query_one(MessageLine), MessageLine)
+
+
+def test_every_state_is_told_in_words() -> None:
+    waiting = values.state_after(values.events()[:3])
+    failed = values.state_after(
+        [
+            *values.events(),
+            {"t": values.NOW, "kind": "failed", "rank": 1, "failure": "gpu_oom", "message": "full"},
+        ]
+    )
+
+    assert situation(RunState(), values.NOW) == "waiting for the first word of the run ..."
+    assert situation(waiting, values.NOW - 210) == "loading model ... 10 s"
+    assert situation(TRAINING, values.NOW) == ""
+    assert situation(TRAINING, values.NOW + 60).startswith("(!) no news for 1 min; last: training")
+    assert situation(replace(failed, exit_code=71), values.NOW) == (
+        "error: exit code 71: out of device memory (rank 1, gpu_oom: full)"
+    )
+    assert situation(replace(TRAINING, exit_code=75), values.NOW) == (
+        "exit code 75: stopped on request; it can be resumed"
+    )
+    assert situation(replace(TRAINING, lost=True), values.NOW).startswith("error: lost")
+
+
+def cells(state: RunState, rank: RankState, width: int) -> dict[str, str]:
+    return {c.column.title: c.cell(rank, state) for c in rank_columns(state, width)}
+
+
+def test_what_a_rank_does_not_report_is_blank_and_never_zero() -> None:
+    rank = RankState(rank=3)
+
+    shown_cells = cells(RunState(ranks={3: rank}), rank, 140)
+
+    assert shown_cells.pop("rank") == "3"
+    assert set(shown_cells.values()) == {""}
+
+
+def test_memory_of_a_cpu_rank_is_named_as_that_of_its_process() -> None:
+    on_cpu = values.state_after(values.events(on_device=False))
+
+    assert cells(on_cpu, on_cpu.ranks[0], 80)["proc GiB"] == "3.0"
+    assert cells(TRAINING, TRAINING.ranks[0], 80)["mem GiB"] == "17.9"
+
+
+def test_a_silent_and_a_failed_rank_say_so_in_words() -> None:
+    failure = {"t": values.NOW, "kind": "failed", "rank": 1, "failure": "gpu_oom"}
+    state = replace(values.state_after([*values.events(), failure]), stale=(0,))
+
+    assert cells(state, state.ranks[0], 80)["state"] == "SILENT"
+    assert cells(state, state.ranks[1], 80)["state"] == "FAILED gpu_oom"
+
+
+def test_a_chart_has_no_more_points_than_columns_and_keeps_the_last() -> None:
+    points = [(step, float(step)) for step in range(1000)]
+
+    found = thinned(points, 80)
+
+    assert len(found) <= 80
+    assert found[-1] == points[-1]
+    assert thinned(points[:50], 80) == points[:50]
+
+
+def test_ticks_are_whole_and_different_steps() -> None:
+    assert whole_ticks(1, 3) == [1, 2, 3]
+    assert whole_ticks(0, 100) == [0, 25, 50, 75, 100]

@@ -1,0 +1,43 @@
+"""Text we did not write is shown as it is, on every page and at every size."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input
+
+from tests.screens import hostile
+from tests.screens.stage import OnePage, rest, shown, until
+from wizard.dashboard.screen import Dashboard
+
+SIZES = [(60, 16), (20, 5), (200, 60)]
+
+
+@pytest.mark.parametrize("page", hostile.PAGES)
+async def test_foreign_text_breaks_no_page_at_any_size(page: str) -> None:
+    app = OnePage(hostile.PAGES[page])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        screen = app.screen
+        if isinstance(screen, Dashboard):
+            await until(pilot, lambda: bool(screen.state.ranks))
+            await pilot.press("1")
+        await until(pilot, lambda: "[/bold]" in shown(app) or "[bold]" in shown(app))
+        assert all(line.isprintable() for line in shown(app).split("\n"))
+        focused = app.focused
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert all(line.isprintable() for line in shown(app).split("\n"))
+        assert "[/bold]" in shown(app) or "[bold]" in shown(app)
+        assert app.focused is focused
+
+
+async def test_below_sixty_by_sixteen_the_page_says_what_it_needs() -> None:
+    app = OnePage(hostile.PAGES["model"])
+    async with app.run_test(size=(59, 16)) as pilot:
+        await rest(pilot)
+        assert "needs 60 x 16; you have 59 x 16" in shown(app)
+        await pilot.resize_terminal(60, 16)
+        await pilot.pause()
+        assert "needs 60 x 16" not in shown(app)
+        assert isinstance(app.focused, Input)

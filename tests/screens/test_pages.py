@@ -1,0 +1,239 @@
+"""What each page is left with, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from textual.widgets import Input
+
+from tests.screens import values
+from tests.screens.pages import PAGES
+from tests.screens.stage import RUN, OnePage, World, rest, shown, until
+from wizard.answers import Answers
+from wizard.facts import Facts
+from wizard.plan import Plan
+from wizard.problem import Problem, ProblemError
+from wizard.screens.data import DataPage
+from wizard.screens.hardware import HardwarePage
+from wizard.screens.model import ModelPage
+from wizard.screens.plan import PlanPage
+from wizard.screens.review import ReviewPage
+from wizard.screens.tune import TunePage
+from wizard.steps import Chosen
+from wizard.widgets.message import MessageLine
+
+START = Chosen(answers=values.ANSWERS, plan=values.PLANS[0])
+
+
+def problem_on(app: OnePage) -> Problem | None:
+    return app.screen.query_one(MessageLine).problem
+
+
+async def test_the_hardware_page_leaves_with_the_facts_it_probed() -> None:
+    app = OnePage(lambda: HardwarePage(lambda: values.MACHINE, None, first=True))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "RTX 4090" in shown(app))
+        await pilot.press("escape", "enter")
+        await pilot.pause()
+    assert app.left == [values.MACHINE]
+
+
+async def test_a_probe_that_fails_is_told_in_words_and_can_be_repeated() -> None:
+    answers = [ProblemError(Problem(what="the driver does not answer", fix="wait"))]
+
+    def probe() -> Facts:
+        if answers:
+            raise answers.pop()
+        return values.MACHINE
+
+    app = OnePage(lambda: HardwarePage(probe, None, first=True))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "error: the driver does not answer (wait)" in shown(app))
+        await pilot.press("enter")
+        assert app.left == []
+        await pilot.press("r")
+        await until(pilot, lambda: "RTX 4090" in shown(app))
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.left == [values.MACHINE]
+
+
+async def test_a_machine_without_accelerators_says_that_the_cpu_trains() -> None:
+    cpu = replace(values.MACHINE, devices=(replace(values.device(0, "EPYC"), kind="cpu"),))
+    app = OnePage(lambda: HardwarePage(lambda: cpu, cpu, first=True))
+    async with app.run_test(size=(80, 24)):
+        assert "No accelerator found: ranks will run on the CPU." in shown(app)
+
+
+async def test_the_model_page_reads_a_name_and_refuses_one_it_cannot_read() -> None:
+    app = OnePage(lambda: ModelPage(World().read_model, name=None, model=None, suggested="demo"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*"nowhere", "enter")
+        await until(pilot, lambda: problem_on(app) is not None)
+        assert problem_on(app) == Problem(
+            what="no such model", where="nowhere", fix="name a folder"
+        )
+        await pilot.press("enter")
+        await rest(pilot)
+        assert app.left == []
+        await pilot.press("ctrl+t", "enter")
+        await rest(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.left == [replace(values.MODEL, name="demo")]
+
+
+async def test_the_data_page_does_not_go_on_without_a_usable_row() -> None:
+    empty = World(dataset=replace(values.DATASET, rows=0))
+    app = OnePage(lambda: DataPage(empty.read_dataset, path="empty.jsonl", dataset=None))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("enter")
+        await rest(pilot)
+        assert "line 118: no assistant turn" in shown(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        problem = problem_on(app)
+    assert app.left == []
+    assert problem is not None
+    assert problem.what == "no row can be used"
+
+
+async def test_a_plan_that_does_not_fit_is_shown_and_cannot_be_taken() -> None:
+    app = OnePage(PAGES["plan"])
+    async with app.run_test(size=(140, 40)) as pilot:
+        await rest(pilot)
+        picture = shown(app)
+        await pilot.press("up", "enter")
+        await pilot.pause()
+        problem = problem_on(app)
+        assert app.left == []
+        await pilot.press("down", "down", "enter")
+        await pilot.pause()
+    assert [word in picture for word in ("yes", "tight", "no", "+56.7 GiB over")] == [True] * 4
+    assert problem is not None
+    assert "does not fit: +56.7 GiB over" in problem.what
+    assert app.left == [Chosen(answers=values.ANSWERS, plan=values.PLANS[1])]
+
+
+async def test_the_goal_is_planned_for_and_kept_in_the_answers() -> None:
+    goals: list[str] = []
+
+    def plan(answers: Answers) -> tuple[Plan, ...]:
+        goals.append(answers.goal)
+        return values.PLANS
+
+    app = OnePage(lambda: PlanPage(plan, values.ANSWERS))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("g")
+        await rest(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+    assert goals == ["quality", "fastest"]
+    assert app.left[0].answers.goal == "fastest"
+
+
+async def test_a_bad_value_is_refused_at_its_field_and_nothing_goes_on() -> None:
+    app = OnePage(PAGES["tune"])
+    async with app.run_test(size=(140, 40)) as pilot:
+        await pilot.press("0", "enter")
+        await pilot.pause()
+        assert "error: learning_rate = '0': input should be greater than 0" in shown(app)
+        assert problem_on(app) is not None
+        assert app.left == []
+
+
+async def test_a_changed_setting_is_planned_anew_and_only_that_one_is_fixed() -> None:
+    planned: list[Answers] = []
+
+    def plan(answers: Answers) -> tuple[Plan, ...]:
+        planned.append(answers)
+        return (replace(values.PLANS[0], steps=150),)
+
+    app = OnePage(lambda: TunePage(plan, START, RUN.name))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("tab", "2")
+        await until(pilot, lambda: "steps    150" in shown(app))
+        await pilot.press("enter")
+        await pilot.pause()
+    assert [answers.settings for answers in planned] == [{"num_train_epochs": 2.0}]
+    [chosen] = app.left
+    assert chosen.plan.steps == 150
+    assert chosen.answers.run_name == RUN.name
+
+
+async def test_enter_right_after_a_change_waits_for_the_new_plan() -> None:
+    app = OnePage(lambda: TunePage(lambda answers: values.PLANS, START, RUN.name))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("tab", "4", "enter")
+        await until(pilot, lambda: bool(app.left))
+    assert app.left[0].answers.settings == {"num_train_epochs": 4.0}
+
+
+async def test_settings_that_contradict_each_other_are_told_and_stop_the_page() -> None:
+    def plan(answers: Answers) -> tuple[Plan, ...]:
+        raise ProblemError(Problem(what="16 rows cannot be split over 3 devices"))
+
+    app = OnePage(lambda: TunePage(plan, START, RUN.name))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("tab", "4", "enter")
+        await until(pilot, lambda: problem_on(app) is not None)
+        assert "16 rows cannot be split over 3 devices" in shown(app)
+    assert app.left == []
+
+
+async def test_review_launches_the_plan_it_showed_once() -> None:
+    world = World()
+    verbs = world.verbs()
+    app = OnePage(
+        lambda: ReviewPage(
+            plan=values.PLANS[0],
+            name=RUN.name,
+            facts=values.FACTS,
+            preview=verbs.preview,
+            launch=verbs.launch,
+        )
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("f")
+        assert 'model = "Qwen/Qwen3-8B"' in shown(app)
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: bool(app.left))
+    assert world.launched == [(values.PLANS[0], RUN.name)]
+    assert app.left == [RUN]
+
+
+async def test_a_launch_that_fails_is_told_and_the_page_stays() -> None:
+    def launch(plan: Plan, name: str) -> Path:
+        raise ProblemError(Problem(what=f"{name} exists", fix="choose another name"))
+
+    app = OnePage(
+        lambda: ReviewPage(
+            plan=values.PLANS[0],
+            name=RUN.name,
+            facts=values.FACTS,
+            preview=World().verbs().preview,
+            launch=launch,
+        )
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: problem_on(app) is not None)
+    assert app.left == []
+
+
+async def test_help_names_every_key_of_the_page() -> None:
+    app = OnePage(PAGES["model"])
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert isinstance(app.focused, Input)
+        await pilot.press("f1")
+        await pilot.pause()
+        help_text = shown(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app.focused, Input)
+    assert "Accept and go on" in help_text
+    assert "Quit; a run goes on" in help_text

@@ -1,0 +1,133 @@
+"""The whole way by keys: from hardware to a running dashboard and its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.screens import values
+from tests.screens.pages import RUNS
+from tests.screens.stage import RUN, FollowedRun, World, rest, shown, until
+from wizard.answers import Answers
+from wizard.app import TunewrightApp
+from wizard.dashboard.screen import Dashboard
+from wizard.facts import Facts
+from wizard.plan import Plan
+from wizard.planner import plans as real_plans
+from wizard.steps import Step
+
+SIZES = [(80, 24), (140, 40)]
+
+
+def step_of(app: TunewrightApp) -> Step | None:
+    return getattr(app.screen, "STEP", None)
+
+
+async def reach(pilot: Pilot[Any], step: Step) -> None:
+    app = pilot.app
+    assert isinstance(app, TunewrightApp)
+    await until(pilot, lambda: step_of(app) is step)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_enter_leads_from_hardware_to_the_result_of_a_run(size: tuple[int, int]) -> None:
+    world = World(run=FollowedRun(values.state_after(values.events())))
+    planned: list[Answers] = []
+
+    def plan(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
+        planned.append(answers)
+        return real_plans(facts, answers)
+
+    app = TunewrightApp(world.verbs(plans=plan), clock=lambda: values.NOW)
+    async with app.run_test(size=size) as pilot:
+        await reach(pilot, Step.HARDWARE)
+        assert "RTX 4090" in shown(app)
+        await pilot.press("enter")
+
+        await reach(pilot, Step.MODEL)
+        await pilot.press("m", "enter")
+        await rest(pilot)
+        assert "8.19 B" in shown(app)
+        await pilot.press("enter")
+
+        await reach(pilot, Step.DATA)
+        await pilot.press("d", "enter")
+        await rest(pilot)
+        assert "[listening] sockets" in shown(app)
+        await pilot.press("enter")
+
+        await reach(pilot, Step.PLAN)
+        await pilot.press("enter")
+        await reach(pilot, Step.TUNE)
+        await pilot.press(*"2e-4", "enter")
+        await reach(pilot, Step.REVIEW)
+        assert "set -euo pipefail" in shown(app)
+        assert planned[-1].settings == {"learning_rate": 2e-4}
+        await pilot.press("enter")
+
+        await reach(pilot, Step.RUN)
+        [(launched, name)] = world.launched
+        assert launched.spec.training.learning_rate == 2e-4
+        assert launched.fits
+        assert name == RUN.name
+        await until(pilot, lambda: "Ranks (2 of 2)" in shown(app))
+
+        world.run.state = values.finished(world.run.state)
+        await until(pilot, lambda: "FINISHED" in shown(app))
+        await pilot.press("enter")
+        await reach(pilot, Step.FINISH)
+        await until(pilot, lambda: f"tunewright chat {RUN.name}" in shown(app))
+        await pilot.press("enter")
+    assert app.return_value == RUN
+
+
+async def test_escape_goes_back_and_later_answers_are_offered_again() -> None:
+    app = TunewrightApp(World().verbs(), facts=values.FACTS, answers=values.ANSWERS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await reach(pilot, Step.HARDWARE)
+        await pilot.press("escape", "enter")
+        await reach(pilot, Step.PLAN)
+        await pilot.press("escape")
+        await reach(pilot, Step.DATA)
+        assert "/data/train.jsonl" in shown(app)
+        await pilot.press("escape")
+        await reach(pilot, Step.MODEL)
+        await pilot.press("enter")
+        await reach(pilot, Step.DATA)
+        await pilot.press("enter")
+        await reach(pilot, Step.PLAN)
+
+
+async def test_runs_are_offered_first_and_the_marked_one_is_opened() -> None:
+    world = World(runs=RUNS, run=FollowedRun(values.state_after(values.events())))
+    app = TunewrightApp(world.verbs())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: RUN.name in shown(app))
+        await pilot.press("enter")
+        await reach(pilot, Step.RUN)
+        await pilot.press("q")
+        await pilot.pause()
+        assert "The run goes on" in shown(app)
+        await pilot.press("q")
+    assert app.return_value == RUN
+    assert world.stopped == []
+
+
+async def test_n_on_the_start_page_begins_a_new_run() -> None:
+    app = TunewrightApp(World(runs=RUNS).verbs())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: RUN.name in shown(app))
+        await pilot.press("n")
+        await reach(pilot, Step.HARDWARE)
+
+
+async def test_a_watched_run_leaves_by_itself_when_asked_to() -> None:
+    world = World(run=FollowedRun(values.state_after(values.events())))
+    app = TunewrightApp(world.verbs(), attach=RUN, leave_when_done=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, Dashboard) and "step 90" in shown(app))
+        world.run.state = values.finished(world.run.state)
+        await until(pilot, lambda: not app.is_running or app.return_value is not None)
+    assert app.return_value == RUN

@@ -1,0 +1,233 @@
+"""The command: what it prints, what it refuses, and what it ends with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.spec import SETTINGS
+from wizard import paths
+from wizard.cli import build_parser, main
+from wizard.commands.terminal import print_exactly
+
+ROW = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
+MODEL = "Qwen/Qwen2.5-0.5B"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(ROW) + "\n" for _ in range(64)))
+    return str(path)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
+    """Exit code and the one line a command says on stderr, having said nothing else."""
+    code = main(argv)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("tunewright: ")
+    assert captured.err.count("\n") == 1, captured.err
+    return code, captured.err
+
+
+def test_help_names_every_command_and_exit_code() -> None:
+    text = build_parser().format_help()
+    for command in ("probe", "plan", "run", "runs", "watch", "stop", "chat", "presets", "demo"):
+        assert command in text
+    assert "5 nothing fits" in text
+
+
+def test_probe_as_json_is_one_versioned_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    assert document["devices"]
+    assert document["host"]["cpu_cores"] >= 1
+
+
+def test_probe_as_text_says_unknown_for_what_it_does_not_know(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["probe"]) == 0
+    assert "Devices\n" in capsys.readouterr().out
+
+
+def test_a_plan_gives_a_reason_for_every_setting(
+    data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--model", MODEL, "--data", data, "--json"]) == 0
+    plans = json.loads(capsys.readouterr().out)["plans"]
+    decided = {decision["setting"] for decision in plans[0]["decisions"]}
+    assert decided == set(SETTINGS)
+    assert all(decision["reason"] for decision in plans[0]["decisions"])
+
+
+def test_the_asked_effective_batch_is_exact_in_every_plan(
+    data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--model", MODEL, "--data", data, "--json", "--set", "batch_size=12"]) == 0
+    for plan in json.loads(capsys.readouterr().out)["plans"]:
+        training, parallel = plan["spec"]["training"], plan["spec"]["parallel"]
+        product = (
+            training["per_device_train_batch_size"]
+            * training["gradient_accumulation_steps"]
+            * parallel["num_devices"]
+        )
+        assert product == 12
+
+
+def test_dry_run_prints_the_script_that_run_writes_byte_for_byte(
+    data: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    arguments = ["--model", MODEL, "--data", data, "--name", "ran", "--output", str(tmp_path / "o")]
+    assert main(["plan", *arguments, "--dry-run"]) == 0
+    planned = capfdbinary.readouterr().out
+    assert main(["run", *arguments, "--dry-run"]) == 0
+    ran = capfdbinary.readouterr().out
+    assert not (tmp_path / "o").exists()
+    assert main(["run", *arguments, "--write-only"]) == 0
+    written = (tmp_path / "o" / "ran" / "run.sh").read_bytes()
+    assert planned == ran == written
+    assert written.startswith(b"#!/usr/bin/env bash\n")
+
+
+@pytest.mark.parametrize(
+    ("argument", "code", "words"),
+    [
+        ("lora_rnk=4", 2, "did you mean `lora_rank`?"),
+        ("learning_rate=fast", 2, "learning_rate"),
+        ("learning_rate", 2, "key=value"),
+        ("max_length=0", 2, "max_length"),
+        ("method=lorra", 2, "method"),
+        ("strategy=zero3,method=qlora", 2, "strategy"),
+    ],
+)
+def test_a_bad_set_is_one_sentence(
+    data: str, capsys: pytest.CaptureFixture[str], argument: str, code: int, words: str
+) -> None:
+    got, line = refused(capsys, "plan", "--model", MODEL, "--data", data, "--set", argument)
+    assert (got, words in line) == (code, True), line
+
+
+def test_a_missing_model_folder_is_one_sentence(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, line = refused(capsys, "plan", "--model", str(tmp_path / "none"), "--data", data)
+    assert code != 0
+    assert str(tmp_path / "none") in line
+
+
+def test_a_folder_without_config_is_one_sentence(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, line = refused(capsys, "plan", "--model", str(tmp_path), "--data", data)
+    assert code != 0
+    assert "config.json" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no such file"),
+        ("", "empty"),
+        ('{"messages": [\n', "line 1"),
+        (json.dumps(ROW) + "\n{broken\n", "line 2"),
+        ('{"messages": [{"role": "user", "content": "Hi"}]}\n', "assistant"),
+    ],
+    ids=["missing", "empty", "broken first line", "broken second line", "no assistant turn"],
+)
+def test_bad_data_ends_with_4_and_says_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, words: str
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    if content is not None:
+        path.write_text(content)
+    code, line = refused(capsys, "plan", "--model", MODEL, "--data", str(path))
+    assert code == 4, line
+    assert words in line
+    assert "bad.jsonl" in line
+
+
+def test_nothing_fits_ends_with_5_and_says_by_how_much(
+    data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    big = "Qwen/Qwen2.5-72B"
+    code = main(["run", "--model", big, "--data", data, "--yes"])
+    line = capsys.readouterr().err
+    assert code == 5, line
+    assert "GiB over" in line
+    assert not paths.runs().exists()
+
+
+def test_run_without_a_terminal_asks_for_yes_and_says_how(
+    data: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tunewright", "run", "--model", MODEL, "--data", "a b"])
+    code, line = refused(capsys, "run", "--model", MODEL, "--data", data)
+    assert code == 2
+    assert f"tunewright run --model {MODEL} --data 'a b' --yes" in line
+
+
+def test_the_wizard_without_a_terminal_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = refused(capsys)
+    assert code == 2
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or subprocess.call([mount, "-t", "tmpfs", "-o", "ro", "none", folder]):
+        pytest.skip("mounting needs root")
+    yield folder
+    subprocess.check_call(["umount", folder])
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(
+    data: str, read_only: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, line = refused(
+        capsys, "run", "--yes", "--model", MODEL, "--data", data, "--output", str(read_only)
+    )
+    assert code == 1
+    assert str(read_only) in line
+    assert "read-only" in line.lower()
+    assert list(read_only.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["watch", "stop", "chat"])
+def test_a_run_that_is_not_there_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code, line = refused(capsys, command, "no\n[/such]\x1b[31m")
+    assert code != 0
+    assert "\x1b" not in line
+
+
+def test_presets_are_saved_shown_and_used(data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets", "save", "mine", "--set", "r=8", "--set", "method=lora"]) == 0
+    assert main(["presets", "list"]) == 0
+    assert "mine (saved)" in capsys.readouterr().out
+    assert main(["plan", "--model", MODEL, "--data", data, "--preset", "mine", "--json"]) == 0
+    plans = json.loads(capsys.readouterr().out)["plans"]
+    assert {plan["spec"]["method"]["lora_rank"] for plan in plans} == {8}
+
+
+def test_runs_says_when_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs"]) == 0
+    assert "no runs" in capsys.readouterr().err
+
+
+def test_bytes_of_an_odd_file_name_are_printed_as_they_are(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    print_exactly("a\udcffé\n")
+    assert capfdbinary.readouterr().out == b"a\xff\xc3\xa9\n"

@@ -1,0 +1,133 @@
+"""Presets: what they may carry, where they live, and that nothing is dropped on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wizard import presets
+from wizard.answers import Preset
+from wizard.problem import ProblemError
+
+HEAD = 'schema = 1\ntitle = "T"\n'
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ProblemError) as caught:
+        presets.loads(text, "mine", "file")
+    assert caught.value.problem.exit_code == 2
+    return str(caught.value)
+
+
+def test_the_shipped_presets_are_whole() -> None:
+    found = presets.shipped_and_saved()
+    assert [p.name for p in found] == [
+        "full-sft-small-model",
+        "lora-sft-small-card",
+        "qlora-sft-large-model",
+    ]
+    for preset in found:
+        assert preset.title
+        assert preset.description
+        assert preset.settings
+        assert preset.origin == "shipped"
+
+
+def test_aliases_become_the_settings_names() -> None:
+    preset = presets.loads(HEAD + "[settings]\nlr = 1e-4\nr = 8\n", "mine", "file")
+    assert preset.settings == {"learning_rate": 1e-4, "lora_rank": 8}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("title = ", "not valid TOML"),
+        ('title = "T"', "this version reads schema = 1"),
+        ('schema = 2\ntitle = "T"', "schema is 2"),
+        (HEAD + 'titel = "T"', "did you mean `title`"),
+        (HEAD + 'trust_remote_code = "yes"', "it would run code that comes with a model"),
+        (HEAD + "[env]\nA = 'b'", "change the environment"),
+        (HEAD + "[settings]\ncommand = 'rm'", "it would run a command"),
+        (HEAD + "[settings]\ntrust_remote_code = true", "not allowed in a preset"),
+        (HEAD + "[settings]\ndevices = ['GPU-1']", "devices of one machine"),
+        (HEAD + "[settings]\nlearnin_rate = 1", "did you mean `learning_rate`"),
+        (HEAD + "[settings]\nlearning_rate = -1", "greater than 0"),
+        (HEAD + "[settings]\nlr = 1\nlearning_rate = 1", "given twice"),
+        (HEAD + "[settings]\nmodel = '/home/me/model'", "a path on one machine"),
+        (HEAD + "[settings]\nmodel = '~/model'", "a path on one machine"),
+        (HEAD + "[settings]\ndata = '../rows.jsonl'", "a path on one machine"),
+        (HEAD + "settings = 3", "is not a table"),
+        (HEAD + 'goal = "cheap"', "one of quality"),
+        ('schema = 1\ntitle = "a\\nb"', "not one line of text"),
+    ],
+)
+def test_what_a_preset_may_not_carry_is_refused(text: str, what: str) -> None:
+    assert what in refusal(text)
+
+
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "learning_rate": st.floats(1e-7, 1e-2),
+        "method": st.sampled_from(["full", "lora", "qlora"]),
+        "lora_rank": st.integers(1, 256),
+        "gradient_checkpointing": st.booleans(),
+        "system": st.text(max_size=40).filter(lambda t: t.lower() not in ("", "none", "null")),
+    },
+)
+
+
+@given(
+    title=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1),
+    goal=st.sampled_from([None, "quality", "fastest", "least-memory"]),
+    settings=SETTINGS,
+)
+def test_what_is_written_is_read_again(title: str, goal: Any, settings: dict[str, Any]) -> None:
+    preset = Preset(name="mine", title=title, goal=goal, settings=settings, origin="saved")
+    assert presets.loads(presets.dumps(preset), "mine", "saved") == preset
+
+
+def test_a_saved_preset_is_found_by_name_and_by_path(own_home: Path) -> None:
+    preset = Preset(name="mine", title="Mine", settings={"lora_rank": 8}, origin="saved")
+    path = presets.save(preset)
+    assert path.parent == own_home / "presets"
+    assert presets.load("mine") == preset
+    assert presets.load(str(path)).settings == {"lora_rank": 8}
+    assert preset in presets.shipped_and_saved()
+
+
+def test_saving_again_replaces_the_file_and_leaves_nothing_beside_it(own_home: Path) -> None:
+    for rank in (8, 16):
+        presets.save(Preset(name="mine", title="M", settings={"lora_rank": rank}))
+    assert presets.load("mine").settings == {"lora_rank": 16}
+    assert [path.name for path in (own_home / "presets").iterdir()] == ["mine.toml"]
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "x" * 65, "a\n", "a.toml"])
+def test_a_name_that_cannot_be_a_file_is_refused(own_home: Path, name: str) -> None:
+    with pytest.raises(ProblemError, match="not a usable preset name"):
+        presets.save(Preset(name=name, title="T"))
+    assert not (own_home / "presets").exists()
+
+
+def test_a_shipped_name_is_not_taken() -> None:
+    with pytest.raises(ProblemError, match="a shipped preset has this name"):
+        presets.save(Preset(name="lora-sft-small-card", title="T"))
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(ProblemError, match="did you mean lora-sft-small-card"):
+        presets.load("lora-sft-smallcard")
+
+
+def test_a_damaged_saved_file_is_told_and_does_not_hide_the_others(own_home: Path) -> None:
+    folder = own_home / "presets"
+    folder.mkdir()
+    (folder / "bad.toml").write_text("schema = ")
+    assert len(presets.shipped_and_saved()) == 3
+    (problem,) = presets.broken()
+    assert "not valid TOML" in problem.what

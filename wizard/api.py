@@ -1,0 +1,171 @@
+"""The stages joined: facts, plans, a run folder, a started run; what command and app both call."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wizard import paths
+from wizard.answers import Answers
+from wizard.facts import Facts
+from wizard.problem import Problem, ProblemError
+
+if TYPE_CHECKING:
+    from wizard.answers import Preset
+    from wizard.plan import Plan
+    from wizard.runner.launch import LaunchRecord
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def facts_for(
+    model: str | None, data: str | None, say: Callable[[str], object] = lambda text: None
+) -> Facts:
+    """Facts of this machine, and of a model and a data file when they are named.
+
+    Raises ProblemError for a model or a data file that cannot be used.
+    """
+    from wizard.probe import probe_machine
+    from wizard.probe.dataset import read_dataset
+    from wizard.probe.model import read_model
+
+    found_model = read_model(model) if model is not None else None
+    found_data = read_dataset(data) if data is not None else None
+    say("probing the machine")
+    return replace(probe_machine(), model=found_model, dataset=found_data)
+
+
+def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
+    """Every plan, best first; those that do not fit come last.
+
+    Raises ProblemError when the answers contradict each other or the facts.
+    """
+    from wizard.planner import plans
+
+    return plans(facts, answers)
+
+
+def best(plans: Sequence[Plan]) -> Plan:
+    """The first plan that fits.
+
+    Raises ProblemError saying by how much the nearest one does not.
+    """
+    for plan in plans:
+        if plan.fits:
+            return plan
+    raise ProblemError(_nothing_fits(plans))
+
+
+def _nothing_fits(plans: Sequence[Plan]) -> Problem:
+    from wizard.wording import gib
+
+    refused = [p for plan in plans for p in plan.problems if p.severity == "error"]
+    if refused and all(plan.memory.fits for plan in plans):
+        return replace(refused[0], exit_code=5)
+    nearest = min(plans, key=lambda plan: plan.memory.over_bytes)
+    return Problem(
+        what=f"nothing fits: the nearest plan, {nearest.title}, is "
+        f"{gib(nearest.memory.over_bytes)} over",
+        fix="a shorter max_length, a smaller model or method=qlora needs less",
+        exit_code=5,
+    )
+
+
+def with_preset(answers: Answers, preset: Preset) -> Answers:
+    """Answers with a preset below the user's own settings."""
+    return replace(
+        answers,
+        preset=preset.name,
+        goal=preset.goal or answers.goal,
+        preset_settings=preset.settings,
+    )
+
+
+def absolute(answers: Answers) -> Answers:
+    """Answers whose model and data are absolute paths where they are files.
+
+    A run starts in its own folder, so a relative path would point elsewhere.
+    """
+    return replace(
+        answers,
+        model=_absolute_model(answers.model) if answers.model else answers.model,
+        data=str(Path(answers.data).expanduser().absolute()) if answers.data else answers.data,
+    )
+
+
+def _absolute_model(name: str) -> str:
+    path = Path(name).expanduser()
+    return str(path.absolute()) if path.exists() or not HUB_ID.fullmatch(name) else name
+
+
+def run_name(plan: Plan, root: Path, today: datetime.date | None = None) -> str:
+    """A free name such as `qwen3-8b-lora-1129-1`."""
+    today = today or datetime.date.today()
+    last = plan.spec.model.model.rstrip("/").rsplit("/", 1)[-1].lower()
+    model = re.sub(r"[^a-z0-9.]+", "-", last).strip("-.")[:40] or "model"
+    stem = f"{model}-{plan.spec.method.method}-{today:%m%d}"
+    number = 1
+    while (root / f"{stem}-{number}").exists():
+        number += 1
+    return f"{stem}-{number}"
+
+
+def render(plans: Sequence[Plan], plan: Plan, facts: Facts, name: str) -> dict[str, str]:
+    """The files of a run, exactly as `write_run` stores them and `run.sh` reads them."""
+    from wizard.script import render as render_script
+
+    return render_script(
+        plan,
+        name=name,
+        python=sys.executable,
+        facts=facts,
+        written=datetime.date.today().isoformat(),
+        alternatives=tuple(p for p in plans if p is not plan),
+    )
+
+
+def runs_root(output: str | None) -> Path:
+    """The folder that holds run folders."""
+    return Path(output).expanduser().absolute() if output else paths.runs()
+
+
+def write_run(plans: Sequence[Plan], plan: Plan, facts: Facts, name: str, root: Path) -> Path:
+    """A new run folder under root.
+
+    Raises ProblemError when it cannot be made; nothing half-written stays.
+    """
+    from wizard.runner.folder import create
+
+    return create(render(plans, plan, facts, name), root=root, name=name)
+
+
+def start(folder: Path) -> LaunchRecord:
+    """Start a run folder's `run.sh` in its own session."""
+    from wizard.runner import launch
+
+    return launch.start(folder)
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """`--set` arguments → checked settings.
+
+    Raises ProblemError for a pair without `=`, an unknown name or a bad value.
+    """
+    from engine.spec import SpecError, parse_setting
+
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator:
+            raise ProblemError(Problem(what=f"--set takes key=value, not {pair!r}", exit_code=2))
+        try:
+            name, checked = parse_setting(key, value)
+        except SpecError as error:
+            raise ProblemError(Problem(what=str(error), where="--set", exit_code=2)) from None
+        settings[name] = checked
+    return settings

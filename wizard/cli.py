@@ -1,0 +1,81 @@
+"""The command: the app, or any one stage headless; decides plain mode before importing Textual."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from wizard import __version__
+from wizard.commands import COMMANDS
+from wizard.problem import ProblemError
+
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    args = build_parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except ProblemError as error:
+        print(f"tunewright: {_one_line(str(error.problem))}", file=sys.stderr)
+        return error.problem.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away; Python must not complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        return _internal(error)
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="tunewright",
+        description="From a fresh server and a data file to a fine-tuned model. "
+        "Without a command: the wizard.",
+        epilog="Exit codes: 0 ok, 1 failed, 2 usage, 4 bad data, 5 nothing fits, "
+        "6 devices missing, 70 internal; run --follow and watch end with the run's own code.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"tunewright {__version__}")
+    parser.set_defaults(run=_wizard)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        sub = commands.add_parser(
+            name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False
+        )
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def _wizard(args: argparse.Namespace) -> int:
+    from wizard.commands.wizard import run
+
+    return run(args)
+
+
+def _internal(error: Exception) -> int:
+    import traceback
+
+    if os.environ.get("TUNEWRIGHT_TRACEBACK"):
+        traceback.print_exc()
+    print(
+        f"tunewright: internal error, {type(error).__name__}: {_one_line(str(error))} "
+        "(TUNEWRIGHT_TRACEBACK=1 shows where; no run is affected)",
+        file=sys.stderr,
+    )
+    return INTERNAL_ERROR
+
+
+def _one_line(text: str) -> str:
+    from wizard.wording import one_line
+
+    return one_line(text)

@@ -1,0 +1,20 @@
+"""One file per command: HELP, DESCRIPTION, add_arguments, run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from wizard.commands import chat, demo, plan, presets, probe, run, runs, stop, watch
+
+COMMANDS: Mapping[str, ModuleType] = {
+    "demo": demo,
+    "probe": probe,
+    "plan": plan,
+    "run": run,
+    "runs": runs,
+    "watch": watch,
+    "stop": stop,
+    "chat": chat,
+    "presets": presets,
+}

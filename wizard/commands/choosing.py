@@ -1,0 +1,90 @@
+"""Arguments of the commands that plan, and the answers they make."""
+
+from __future__ import annotations
+
+import argparse
+from typing import get_args
+
+from wizard import api
+from wizard.answers import Answers, Goal
+from wizard.problem import Problem, ProblemError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options that say what to train, on what, and how."""
+    parser.add_argument("--model", metavar="M", help="a model folder, or a hub id")
+    parser.add_argument("--data", metavar="D", help="a JSON or JSON Lines file")
+    parser.add_argument("--preset", metavar="NAME", help="a shipped or saved preset, or its file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="pairs",
+        help="fix one setting (repeatable), such as learning_rate=1e-4 or method=qlora",
+    )
+    parser.add_argument("--system", metavar="TEXT", help="system text for rows that have none")
+    parser.add_argument("--template", metavar="NAME", help="a shipped chat template, as chatml")
+    parser.add_argument(
+        "--goal", choices=get_args(Goal), default=None, help="what a better plan is (quality)"
+    )
+    parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
+    parser.add_argument("--name", metavar="NAME", help="name of the run")
+    parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the script that would run, and stop"
+    )
+
+
+def answers_from(args: argparse.Namespace) -> Answers:
+    """The answers given on the command line, with the preset's below them.
+
+    Raises ProblemError naming the option that cannot be used.
+    """
+    settings = api.parse_settings(args.pairs)
+    for option in ("system", "template"):
+        if getattr(args, option) is not None:
+            settings[option] = getattr(args, option)
+    answers = Answers(
+        model=args.model if args.model is not None else settings.pop("model", None),
+        data=args.data if args.data is not None else settings.pop("data", None),
+        output=args.output,
+        run_name=args.name,
+        devices=_indices(args.devices),
+        settings=settings,
+    )
+    if args.preset:
+        from wizard.presets import load
+
+        answers = api.with_preset(answers, load(args.preset))
+    if args.goal:
+        import dataclasses
+
+        answers = dataclasses.replace(answers, goal=args.goal)
+    _needs(answers)
+    return api.absolute(answers)
+
+
+def _needs(answers: Answers) -> None:
+    missing = [
+        option
+        for option, value in (("--model", answers.model), ("--data", answers.data))
+        if value is None
+    ]
+    if missing:
+        raise ProblemError(Problem(what=f"{' and '.join(missing)} must be given", exit_code=2))
+
+
+def _indices(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ProblemError(
+            Problem(
+                what=f"--devices takes indices such as 0,1, not {text!r}",
+                fix="`tunewright probe` lists them",
+                exit_code=2,
+            )
+        ) from None

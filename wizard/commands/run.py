@@ -1,0 +1,81 @@
+"""`tunewright run`: make the run folder and start it; it goes on without this terminal."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from wizard import api
+from wizard.commands import choosing, plan
+from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, say
+from wizard.commands.watching import watch
+from wizard.problem import Problem, ProblemError
+
+HELP = "train: write the run folder, start its script, leave it running"
+DESCRIPTION = (
+    "Plans as `plan` does, writes the run folder and starts its run.sh in a session of its own: "
+    "closing this terminal does not stop it."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    choosing.add_arguments(parser)
+    parser.add_argument("--yes", action="store_true", help="start without asking")
+    parser.add_argument("--follow", action="store_true", help="stay and show the run")
+    parser.add_argument("--plain", action="store_true", help="follow with plain lines")
+    parser.add_argument("--write-only", action="store_true", help="write the folder, start nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, write, start."""
+    answers = choosing.answers_from(args)
+    if not (args.yes or args.dry_run or args.write_only or is_interactive()):
+        raise ProblemError(_needs_yes())
+    facts = api.facts_for(answers.model, answers.data)
+    plans = api.make_plans(facts, answers)
+    if args.dry_run:
+        print_exactly(plan.script_text(plans, facts, answers.run_name, answers.output))
+        return 0
+    chosen = api.best(plans)
+    if not (args.yes or args.write_only) and not _agreed(plan.lines((chosen,), facts)):
+        return 1
+    root = api.runs_root(answers.output)
+    name = answers.run_name or api.run_name(chosen, root)
+    folder = api.write_run(plans, chosen, facts, name, root)
+    if not args.write_only:
+        api.start(folder)
+    return _tell(folder, args)
+
+
+def _tell(folder: Path, args: argparse.Namespace) -> int:
+    if args.json:
+        print_json({"schema": 1, "run": folder.name, "folder": str(folder)})
+    else:
+        say(str(folder))
+    if args.write_only:
+        note(f"not started: bash {shlex.quote(str(folder / 'run.sh'))}")
+    elif args.follow:
+        return watch(folder, plain=args.plain)
+    else:
+        note(f"running; see it with: tunewright watch {shlex.quote(str(folder))}")
+    return 0
+
+
+def _agreed(summary: list[str]) -> bool:
+    for line in summary:
+        note(line)
+    answer = input("Start this run? [Y/n] ").strip().lower()
+    return answer in ("", "y", "yes")
+
+
+def _needs_yes() -> Problem:
+    again = shlex.join(["tunewright", *sys.argv[1:], "--yes"])
+    return Problem(
+        what="unable to ask whether to start: this is not an interactive terminal",
+        fix=f"say it on the command line: {again}",
+        exit_code=2,
+    )

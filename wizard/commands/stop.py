@@ -1,0 +1,36 @@
+"""`tunewright stop`: ask a run to save a checkpoint and end."""
+
+from __future__ import annotations
+
+import argparse
+
+from wizard import api
+from wizard.commands.terminal import say
+
+HELP = "stop a run with a checkpoint"
+DESCRIPTION = (
+    "The ranks save at the next step boundary and end; the run can be resumed. "
+    "With --now the run's processes are ended at once and steps since the last checkpoint are lost."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("name", metavar="RUN", help="its name or folder")
+    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    parser.add_argument("--now", action="store_true", help="do not save first")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Stop."""
+    from wizard.runner import stop
+    from wizard.runner.folder import find_run
+
+    folder = find_run(api.runs_root(args.output), args.name)
+    if args.now:
+        stop.now(folder)
+        say(f"stopped {folder.name}")
+    else:
+        stop.request(folder)
+        say(f"{folder.name} will save a checkpoint and end")
+    return 0

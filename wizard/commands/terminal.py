@@ -1,0 +1,45 @@
+"""What kind of terminal this is, and one way to print data."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+
+def is_interactive() -> bool:
+    """Whether a full-screen app may be drawn; decided before Textual is imported."""
+    return (
+        sys.stdin.isatty()
+        and sys.stdout.isatty()
+        and os.environ.get("TERM", "dumb") not in ("", "dumb")
+        and not os.environ.get("ACCESSIBLE")
+        and not os.environ.get("CI")
+    )
+
+
+def say(text: str) -> None:
+    """A line for the person; foreign text in it shows its control characters as symbols."""
+    from wizard.wording import one_line
+
+    print(one_line(text), flush=True)
+
+
+def note(text: str) -> None:
+    """A line beside the data."""
+    from wizard.wording import one_line
+
+    print(one_line(text), file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print_exactly(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_exactly(text: str) -> None:
+    """Text to stdout as UTF-8, whatever the locale; bytes of odd file names stay as they are."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()

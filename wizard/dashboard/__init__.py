@@ -1,0 +1,1 @@
+"""events → RunState → what the dashboard draws."""

@@ -1,0 +1,90 @@
+"""Facts + Answers → ranked Plans. Pure: reads no file, asks no device."""
+
+from __future__ import annotations
+
+from engine.spec import DataTable
+from wizard.answers import Answers
+from wizard.facts import Facts
+from wizard.plan import Plan
+from wizard.planner.candidates import candidates
+from wizard.planner.making import Refusal, make
+from wizard.planner.pool import choose
+from wizard.planner.ranking import ranked
+from wizard.problem import Problem, ProblemError
+
+
+def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
+    """Every way to train here that the answers allow, best first; what does not fit comes last.
+
+    Raises ProblemError when there is nothing to plan (exit code 2), too few rows (4), a device
+    that is not there (6), or answers that contradict each other (2).
+    """
+    _check(facts, answers)
+    pool = choose(facts, answers)
+    results = [make(one, facts, answers, pool) for one in candidates(pool, answers.fixed)]
+    made = [result for result in results if isinstance(result, Plan)]
+    if not made:
+        raise ProblemError(_nothing([r for r in results if isinstance(r, Refusal)]))
+    return ranked(made, facts, answers)
+
+
+def _check(facts: Facts, answers: Answers) -> None:
+    problem = _missing(facts) or _unusable(facts) or _too_many_dropped(facts, answers)
+    if problem:
+        raise ProblemError(problem)
+
+
+def _missing(facts: Facts) -> Problem | None:
+    if facts.model is None:
+        return Problem(what="no model is chosen", fix="name a folder or a hub id", exit_code=2)
+    if facts.dataset is None:
+        fix = "name a JSON or JSON Lines file"
+        return Problem(what="no data is chosen", fix=fix, exit_code=2)
+    return None
+
+
+def _unusable(facts: Facts) -> Problem | None:
+    model, data = facts.model, facts.dataset
+    if data is not None and data.rows < 1:
+        fix = "give a file with rows"
+        return Problem(what="no row can be used", where=data.path, fix=fix, exit_code=4)
+    if model is not None and model.quantized:
+        return Problem(
+            what=f"already quantised ({model.quantized}), so it cannot be trained here",
+            where=model.name,
+            fix="give the original model; method=qlora makes it 4-bit while it loads",
+            exit_code=2,
+        )
+    return None
+
+
+def _too_many_dropped(facts: Facts, answers: Answers) -> Problem | None:
+    """The trainer would refuse them as well, but only after the model is there."""
+    data = facts.dataset
+    if data is None or not data.dropped_rows:
+        return None
+    default = DataTable.model_fields["max_dropped_percent"].default
+    limit = float(answers.fixed.get("max_dropped_percent", default))
+    rows = data.rows + data.dropped_rows
+    percent = 100 * data.dropped_rows / rows
+    if percent <= limit:
+        return None
+    first = f"; the first: {data.problems[0]}" if data.problems else ""
+    return Problem(
+        what=f"{data.dropped_rows:,} of {rows:,} rows cannot be used, {percent:.3g} %{first}",
+        where=data.path,
+        fix=f"repair them, or allow more than {limit:g} % with max_dropped_percent",
+        exit_code=4,
+    )
+
+
+def _nothing(refusals: list[Refusal]) -> Problem:
+    """The refusal of the candidate that came closest."""
+    if not refusals:
+        return Problem(
+            what="the fixed settings allow no way to train on these devices",
+            where="method, strategy, offload, num_devices",
+            fix="leave one of them to the planner",
+            exit_code=2,
+        )
+    return max(refusals, key=lambda refusal: refusal.weight).problem

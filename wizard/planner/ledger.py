@@ -1,0 +1,63 @@
+"""The decisions of one plan: the user's values first, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.spec import SETTINGS, TABLES, Spec
+from wizard.answers import Answers
+from wizard.plan import Alternative, Decision
+
+Origin = Literal["user", "preset", "planner"]
+
+
+@dataclass(kw_only=True, slots=True)
+class Ledger:
+    """Collects a Decision for every setting; a fixed value always wins."""
+
+    answers: Answers
+    decisions: dict[str, Decision] = field(default_factory=dict)
+
+    def decide(
+        self, setting: str, value: Any, reason: str, alternatives: Mapping[Any, str] | None = None
+    ) -> Any:
+        """Record the user's value, else this one with its reason; gives what was recorded."""
+        origin, fixed = self._origin(setting)
+        if origin != "planner":
+            value, reason, alternatives = fixed[setting], self._fixed_reason(origin), None
+        self.decisions[setting] = Decision(
+            setting=setting,
+            value=value,
+            reason=reason,
+            origin=origin,
+            alternatives=tuple(
+                Alternative(value=other, why_not=why) for other, why in (alternatives or {}).items()
+            ),
+        )
+        return value
+
+    def _origin(self, setting: str) -> tuple[Origin, Mapping[str, Any]]:
+        if setting in self.answers.settings:
+            return "user", self.answers.settings
+        if setting in self.answers.preset_settings:
+            return "preset", self.answers.preset_settings
+        return "planner", {}
+
+    def _fixed_reason(self, origin: Origin) -> str:
+        return "you fixed it" if origin == "user" else f"the preset {self.answers.preset} fixes it"
+
+    def spec(self) -> Spec:
+        """The Spec of all decisions so far.
+
+        Raises pydantic's ValidationError when they contradict each other.
+        """
+        tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
+        for setting, decision in self.decisions.items():
+            tables[SETTINGS[setting]][setting] = decision.value
+        return Spec.model_validate({"version": 1, **tables})
+
+    def in_order(self) -> tuple[Decision, ...]:
+        """Every decision, in the order of spec.toml."""
+        return tuple(self.decisions[setting] for setting in SETTINGS)

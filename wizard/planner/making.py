@@ -1,0 +1,281 @@
+"""One candidate → a Plan with every value decided, or why it is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from engine import rules
+from engine.spec import Spec
+from wizard.answers import Answers
+from wizard.facts import Device, Facts
+from wizard.plan import Plan
+from wizard.planner import defaults
+from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, solve
+from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate
+from wizard.planner.ledger import Ledger
+from wizard.planner.memory import DEVICE_SHARE, HOST_SHARE, Budget, estimate
+from wizard.planner.pool import Pool
+from wizard.planner.wording import describe, sharing_reason, title
+from wizard.problem import Problem
+
+CPU_MICRO_BATCH = 4
+"""A few rows keep a CPU's cores busy."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a candidate became no plan."""
+
+    problem: Problem
+    weight: int
+    """How close it came: contradictions found later say more."""
+
+
+def make(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Plan | Refusal:
+    """The plan of a candidate, or its refusal."""
+    ledger = Ledger(answers=answers)
+    try:
+        batch = _batch(candidate, facts, answers, pool)
+    except BatchError as error:
+        return _refused(str(error), "effective_batch_size", 2)
+    assert facts.dataset is not None
+    if facts.dataset.rows < batch.effective:
+        what = f"{facts.dataset.rows} rows do not fill one step of {batch.effective}"
+        return _refused(what, facts.dataset.path, 1, exit_code=4)
+    if candidate.strategy == "ddp" and batch.devices == 1:
+        return _refused("this batch leaves one device only", "effective_batch_size", 0)
+    batch = _for_cpu(batch) if pool.kind == "cpu" else batch
+    _decide(ledger, replace(candidate, devices=batch.devices), facts, pool, batch)
+    try:
+        spec = _sized(ledger, facts, pool, batch)
+    except ValidationError as error:
+        return _refused(error.errors()[0]["msg"].removeprefix("Value error, "), "settings", 3)
+    broken = rules.check(spec)
+    if broken:
+        return _refused(broken[0].why, broken[0].setting, 4, fix=f"set {broken[0].nearest}")
+    unused = _unused(spec, answers.settings)
+    if unused:
+        return _refused("method=full has no adapter", ", ".join(unused), 5)
+    return _plan(ledger, spec, facts, pool, batch)
+
+
+def _unused(spec: Spec, settings: Mapping[str, Any]) -> list[str]:
+    return sorted(ADAPTER_SETTINGS & set(settings)) if spec.method.method == "full" else []
+
+
+def _for_cpu(batch: Batch) -> Batch:
+    """Without the large micro-batches: they keep no CPU busier, and each costs memory."""
+    small = tuple(micro for micro in batch.micros if micro <= CPU_MICRO_BATCH)
+    return replace(batch, micros=small or batch.micros[-1:])
+
+
+def _batch(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Batch:
+    assert facts.dataset is not None
+    epochs = answers.fixed.get("num_train_epochs", 3.0)
+    steps = answers.fixed.get("max_steps", -1)
+    return solve(
+        answers.fixed,
+        devices=candidate.devices,
+        devices_fixed=pool.fixed or candidate.strategy == "single",
+        rows=math.inf if steps and steps > 0 else facts.dataset.rows * epochs,
+    )
+
+
+def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batch: Batch) -> None:
+    """Everything but the micro-batch, checkpointing and what follows from the steps."""
+    defaults.decide_model(ledger, facts, candidate.method, candidate.strategy, pool.smallest)
+    defaults.decide_data(ledger, facts)
+    ledger.decide("method", candidate.method, describe(candidate.method))
+    defaults.decide_method(ledger, candidate.method)
+    ledger.decide("strategy", candidate.strategy, sharing_reason(candidate, pool))
+    ledger.decide("device_kind", pool.kind, pool.reason)
+    ledger.decide("num_devices", candidate.devices, _count_reason(candidate, pool))
+    uuids = _uuids(candidate, pool)
+    named = "named by UUID, which outlives a reboot" if uuids else "these have no UUID"
+    ledger.decide("devices", uuids, named)
+    ledger.decide("offload", candidate.offload, _offload_reason(candidate.offload))
+    defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
+    defaults.decide_schedule(ledger, facts, candidate.method)
+    ledger.decide("effective_batch_size", batch.effective, batch.reason)
+
+
+def _count_reason(candidate: Candidate, pool: Pool) -> str:
+    if candidate.devices < pool.count and candidate.strategy != "single":
+        return f"{pool.count} do not share the effective batch evenly, {candidate.devices} do"
+    return "one device" if candidate.devices == 1 else pool.reason
+
+
+def _offload_reason(offload: str) -> str:
+    return {
+        "none": "everything stays on the devices, which is fastest",
+        "optimizer": "optimizer states move to host memory, their step to the CPU",
+        "parameters": "weights and optimizer states wait in host memory: least memory, slowest",
+    }[offload]
+
+
+def _uuids(candidate: Candidate, pool: Pool) -> tuple[str, ...]:
+    used = pool.devices[: candidate.devices]
+    return tuple(d.uuid for d in used if d.uuid) if all(d.uuid for d in used) else ()
+
+
+def budget_of(pool: Pool, facts: Facts, ranks: int) -> Budget:
+    """Bytes the ranks may use; what others hold on a device is theirs."""
+    host = facts.host.memory_available_bytes
+    host_bytes = None if host is None else round(host * HOST_SHARE)
+    if pool.kind == "cpu":
+        each = None if host_bytes is None else host_bytes // ranks
+        return Budget(device_bytes=each, host_bytes=host_bytes)
+    sizes = [_usable_bytes(d, d.memory_total_bytes) for d in pool.devices if d.memory_total_bytes]
+    return Budget(device_bytes=round(min(sizes)) if sizes else None, host_bytes=host_bytes)
+
+
+def _usable_bytes(device: Device, total_bytes: int) -> float:
+    free_bytes = total_bytes if device.memory_free_bytes is None else device.memory_free_bytes
+    return min(total_bytes * DEVICE_SHARE, free_bytes)
+
+
+def _sized(ledger: Ledger, facts: Facts, pool: Pool, batch: Batch) -> Spec:
+    """The largest micro-batch that fits with checkpointing; without it where that fits as well."""
+    assert facts.model is not None
+    steps = _steps(ledger, facts, batch)
+    defaults.decide_rhythm(ledger, steps)
+    budget = budget_of(pool, facts, batch.devices)
+    spec = _with(ledger, batch, batch.micros[-1], checkpointing=True)
+    for micro in batch.micros:
+        spec = _with(ledger, batch, micro, checkpointing=True)
+        if estimate(spec, facts.model, budget).fits:
+            break
+    else:
+        return spec
+    micro = spec.training.per_device_train_batch_size
+    without = _with(ledger, batch, micro, checkpointing=False)
+    if estimate(without, facts.model, budget).fits:
+        return without
+    return _with(ledger, batch, micro, checkpointing=True)
+
+
+def _with(ledger: Ledger, batch: Batch, micro: int, *, checkpointing: bool) -> Spec:
+    ledger.decide("per_device_train_batch_size", micro, *_micro_reason(batch, micro))
+    ledger.decide(
+        "gradient_accumulation_steps",
+        batch.accumulation(micro),
+        f"{batch.effective} / ({micro} × {batch.devices}), exactly",
+    )
+    ledger.decide(
+        "gradient_checkpointing",
+        checkpointing,
+        "activations are computed again in the backward pass: slower, far less memory"
+        if checkpointing
+        else "all activations fit, so nothing is computed twice",
+        {False: "its activations do not fit at this micro-batch"} if checkpointing else {},
+    )
+    return ledger.spec()
+
+
+def _micro_reason(batch: Batch, micro: int) -> tuple[str, dict[int, str]]:
+    larger = [size for size in batch.micros if size > micro]
+    if larger:
+        return "the largest part that fits at once", {larger[-1]: "does not fit in memory"}
+    if micro * batch.devices == batch.effective:
+        return "a device's whole share fits at once", {}
+    return "a few rows keep a CPU busy, more only cost memory", {}
+
+
+def _steps(ledger: Ledger, facts: Facts, batch: Batch) -> int:
+    """Optimizer steps as the trainer counts them: the last, smaller batch of a pass is a step."""
+    fixed = ledger.decisions["max_steps"].value
+    if fixed and fixed > 0:
+        return int(fixed)
+    assert facts.dataset is not None
+    per_pass = math.ceil(facts.dataset.rows / batch.effective)
+    return math.ceil(per_pass * float(ledger.decisions["num_train_epochs"].value))
+
+
+def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch) -> Plan:
+    assert facts.model is not None
+    steps = _steps(ledger, facts, batch)
+    return Plan(
+        title=title(spec),
+        spec=spec,
+        decisions=ledger.in_order(),
+        memory=estimate(spec, facts.model, budget_of(pool, facts, batch.devices)),
+        steps=steps,
+        rungs=tuple(rungs(spec, ledger.answers.fixed, batch)),
+        problems=tuple(_problems(spec, facts, steps, ledger.answers)),
+    )
+
+
+def rungs(spec: Spec, fixed: Mapping[str, Any], batch: Batch) -> list[Spec]:
+    """The fallback ladder: smaller micro-batches, then checkpointing, the batch unchanged."""
+    ladder: list[Spec] = []
+    last = spec
+    for micro in batch.micros:
+        if micro >= spec.training.per_device_train_batch_size:
+            continue
+        last = _resized(last, micro, batch.accumulation(micro))
+        ladder.append(last)
+    if not last.training.gradient_checkpointing and "gradient_checkpointing" not in fixed:
+        ladder.append(_changed(last, gradient_checkpointing=True))
+    return ladder
+
+
+def _resized(spec: Spec, micro: int, accumulation: int) -> Spec:
+    return _changed(
+        spec, per_device_train_batch_size=micro, gradient_accumulation_steps=accumulation
+    )
+
+
+def _changed(spec: Spec, **values: object) -> Spec:
+    return spec.model_copy(update={"training": spec.training.model_copy(update=values)})
+
+
+def _problems(spec: Spec, facts: Facts, steps: int, answers: Answers) -> list[Problem]:
+    found = _absent_packages(spec, facts)
+    unused = _unused(spec, answers.preset_settings)
+    if unused:
+        found.append(_not_carried(unused, answers))
+    if steps < FEWEST_STEPS:
+        found.append(_few(steps))
+    # A broken driver must not turn into a CPU run that nobody asked for.
+    if spec.parallel.device_kind == "cpu" and answers.fixed.get("device_kind") != "cpu":
+        found += [p for p in facts.problems if p.severity == "error" and p.exit_code == 6]
+    return found
+
+
+def _absent_packages(spec: Spec, facts: Facts) -> list[Problem]:
+    return [
+        Problem(
+            what=f"{package} is not installed, and {why}",
+            where=package,
+            fix=f"pip install {package}",
+        )
+        for package, why in rules.packages(spec).items()
+        if facts.software.versions.get(package, "") is None
+    ]
+
+
+def _not_carried(unused: list[str], answers: Answers) -> Problem:
+    return Problem(
+        what="unused: method=full has no adapter",
+        where=f"{', '.join(unused)} of the preset {answers.preset}",
+        severity="warning",
+    )
+
+
+def _few(steps: int) -> Problem:
+    return Problem(
+        what=f"only {steps} optimizer steps: little will be learnt",
+        where="effective_batch_size",
+        fix="more rows, more epochs or a smaller effective_batch_size",
+        severity="warning",
+    )
+
+
+def _refused(what: str, where: str, weight: int, *, fix: str = "", exit_code: int = 2) -> Refusal:
+    problem = Problem(what=what, where=where, fix=fix, exit_code=exit_code)
+    return Refusal(problem=problem, weight=weight)

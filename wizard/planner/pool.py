@@ -1,0 +1,119 @@
+"""Which devices a run may use: named by the user, else the largest group of one kind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wizard.answers import Answers
+from wizard.facts import Device, Facts
+from wizard.problem import Problem, ProblemError
+
+CPU_RANKS = 2
+"""Ranks on a machine without accelerators: enough to share the rows, cheap in memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pool:
+    """Devices of one kind, best first."""
+
+    kind: str
+    devices: tuple[Device, ...]
+    """One per rank at most; for CPU ranks the one CPU."""
+    count: int
+    """Ranks the run may have."""
+    fixed: bool
+    """Whether the user gave the count: then no plan has fewer."""
+    reason: str
+
+    @property
+    def smallest(self) -> Device:
+        """The device with the least memory: it decides whether a plan fits."""
+        return min(self.devices, key=lambda d: d.memory_total_bytes or 0)
+
+
+def choose(facts: Facts, answers: Answers) -> Pool:
+    """The devices the answers allow.
+
+    Raises ProblemError (exit code 6) when they name a device that is not there.
+    """
+    settings = answers.fixed
+    count = settings.get("num_devices", answers.num_devices)
+    kind = settings.get("device_kind")
+    if kind == "cpu" or (kind is None and not facts.accelerators):
+        return _cpu_pool(facts, count)
+    devices = [d for d in facts.accelerators if kind in (None, d.kind)]
+    if not devices:
+        raise _missing(f"no {kind} device", "device_kind", "device_kind=cpu trains on the CPU")
+    named = _named(devices, answers, settings)
+    chosen = named if named is not None else _largest_group(devices)
+    if count is not None and count > len(chosen):
+        what = f"{count} devices asked for, {len(chosen)} of one kind are here"
+        raise _missing(what, "num_devices", f"num_devices={len(chosen)} uses them all")
+    return Pool(
+        kind=chosen[0].kind,
+        devices=tuple(chosen if count is None else chosen[:count]),
+        count=count or len(chosen),
+        fixed=count is not None or named is not None,
+        reason=_reason(chosen, facts.accelerators, named=named is not None),
+    )
+
+
+def _cpu_pool(facts: Facts, count: int | None) -> Pool:
+    cores = facts.host.cpu_cores or 1
+    cpu = next((d for d in facts.devices if d.kind == "cpu"), None) or Device(
+        kind="cpu",
+        index=0,
+        name=facts.host.cpu_name or "CPU",
+        memory_total_bytes=facts.host.memory_total_bytes,
+        memory_free_bytes=facts.host.memory_available_bytes,
+    )
+    ranks = count or min(CPU_RANKS, cores)
+    return Pool(
+        kind="cpu",
+        devices=(cpu,),
+        count=ranks,
+        fixed=count is not None,
+        reason=f"no accelerator; {cores} cores carry {ranks} CPU rank{'s' * (ranks > 1)}",
+    )
+
+
+def _named(
+    devices: Sequence[Device], answers: Answers, settings: Mapping[str, Any]
+) -> list[Device] | None:
+    """The devices the user listed by index or UUID, in that order; None when none were listed."""
+    if settings.get("devices"):
+        by_name = {d.uuid: d for d in devices if d.uuid}
+        return [_find(by_name, uuid, "devices") for uuid in settings["devices"]]
+    if answers.devices is not None:
+        by_index = {d.index: d for d in devices}
+        return [_find(by_index, index, "devices") for index in answers.devices]
+    return None
+
+
+def _find(known: Mapping[Any, Device], name: object, setting: str) -> Device:
+    if name in known:
+        return known[name]
+    there = ", ".join(map(str, known)) or "none with such a name"
+    raise _missing(f"there is no device {name}", setting, f"this machine has: {there}")
+
+
+def _largest_group(devices: Sequence[Device]) -> list[Device]:
+    groups: dict[tuple[str, int | None], list[Device]] = defaultdict(list)
+    for device in devices:
+        groups[device.name, device.memory_total_bytes].append(device)
+    return max(groups.values(), key=lambda g: (len(g), g[0].memory_total_bytes or 0))
+
+
+def _reason(chosen: Sequence[Device], there: Sequence[Device], *, named: bool) -> str:
+    if named:
+        return f"the {len(chosen)} you named"
+    group = f"{len(chosen)} × {chosen[0].name}"
+    left = len(there) - len(chosen)
+    return f"{group}, the largest group of one kind; {left} other left out" if left else group
+
+
+def _missing(what: str, where: str, fix: str) -> ProblemError:
+    return ProblemError(Problem(what=what, where=where, fix=fix, exit_code=6))

@@ -1,0 +1,213 @@
+"""A model by folder or hub id: its shape, its exact size, its licence."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wizard.facts import Model
+from wizard.probe import catalog
+from wizard.probe.weights import read_weights
+from wizard.problem import Problem, ProblemError
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+README_LIMIT_CHARS = 64 * 1024
+
+
+def read_model(name: str) -> Model:
+    """Facts of a model: a local folder, a hub id in the local cache, or the shipped table.
+
+    Raises ProblemError, saying what to do, when there is no such model or it cannot be used.
+    """
+    name = name.strip()
+    if not name:
+        raise _refused("no model is named", "", "give a folder or a hub id such as Qwen/Qwen3-8B")
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return _from_folder(name, folder.absolute())
+    if folder.is_file():
+        raise _refused("a file, not a model folder", name, "give the folder with config.json")
+    if not HUB_ID.fullmatch(name):
+        raise _refused("no such folder", name, _near_folder(folder))
+    cached = cached_folder(name, os.environ)
+    if cached is not None:
+        return _from_folder(name, cached)
+    return _from_table(name)
+
+
+def cached_folder(name: str, environment: Mapping[str, str]) -> Path | None:
+    """The newest complete snapshot of a hub id in the local hub cache."""
+    home = environment.get("HF_HOME")
+    base = Path(home).expanduser() if home else Path.home() / ".cache" / "huggingface"
+    hub = Path(environment.get("HF_HUB_CACHE") or base / "hub").expanduser()
+    repository = hub / f"models--{name.replace('/', '--')}"
+    snapshots = [p for p in repository.glob("snapshots/*") if (p / "config.json").is_file()]
+    complete = [p for p in snapshots if any(p.glob("*.safetensors"))]
+    return max(complete, key=lambda p: p.stat().st_mtime, default=None)
+
+
+def _from_folder(name: str, folder: Path) -> Model:
+    config = _config(folder)
+    text = {**config, **(config.get("text_config") or {})}
+    tied = _tied(config, text)
+    quantized = _quantized(config)
+    weights = read_weights(folder, tied=tied)
+    return Model(
+        name=name,
+        path=str(folder),
+        parameters=None if quantized else weights.parameters,
+        tied_embeddings=tied,
+        quantized=quantized,
+        has_chat_template=_has_chat_template(folder),
+        disk_bytes=weights.file_bytes,
+        licence=_licence(folder),
+        source="safetensors headers",
+        **_shape(text),
+    )
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise _refused("no config.json in this folder", str(folder), _what_folder(folder))
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise _refused(f"cannot be read: {error}", str(path), "copy the model again") from None
+    if not isinstance(config, dict):
+        raise _refused("not a model's configuration", str(path), "copy the model again")
+    return config
+
+
+def _what_folder(folder: Path) -> str:
+    if (folder / "adapter_config.json").is_file():
+        return "this is an adapter: give the folder of the model it was trained on"
+    if any(folder.glob("*.gguf")):
+        return "GGUF files cannot be trained: give the original model with safetensors"
+    inside = next((p.parent for p in sorted(folder.glob("*/config.json"))), None)
+    return f"did you mean {inside}?" if inside else "give the folder that holds the model's files"
+
+
+def _shape(text: Mapping[str, Any]) -> dict[str, Any]:
+    """The dimensions in config.json, under the names architectures use for them."""
+    hidden, heads = _count(text, "hidden_size", "n_embd", "d_model"), _heads(text)
+    vocabulary = _count(text, "vocab_size")
+    return {
+        "architecture": text.get("model_type"),
+        "hidden_size": hidden,
+        "intermediate_size": _count(text, "intermediate_size", "n_inner", "ffn_dim"),
+        "num_layers": _count(text, "num_hidden_layers", "n_layer", "num_layers"),
+        "num_heads": heads,
+        "num_kv_heads": _count(text, "num_key_value_heads") or heads,
+        "head_dim": _count(text, "head_dim") or (hidden // heads if hidden and heads else None),
+        "vocab_size": vocabulary,
+        "embedding_parameters": hidden * vocabulary if hidden and vocabulary else None,
+        "max_positions": _count(text, "max_position_embeddings", "n_positions"),
+        "dtype": text.get("dtype") or text.get("torch_dtype"),
+    }
+
+
+def _heads(text: Mapping[str, Any]) -> int | None:
+    return _count(text, "num_attention_heads", "n_head")
+
+
+def _count(text: Mapping[str, Any], *names: str) -> int | None:
+    values = (text.get(name) for name in names)
+    return next((v for v in values if isinstance(v, int) and v > 0), None)
+
+
+def _tied(config: Mapping[str, Any], text: Mapping[str, Any]) -> bool:
+    # transformers ties unless told otherwise.
+    return bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", True)))
+
+
+def _quantized(config: Mapping[str, Any]) -> str | None:
+    settings = config.get("quantization_config")
+    return str(settings.get("quant_method", "unknown")) if isinstance(settings, dict) else None
+
+
+def _has_chat_template(folder: Path) -> bool:
+    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+        return True
+    try:
+        tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (ValueError, OSError):
+        return False
+    return isinstance(tokenizer, dict) and bool(tokenizer.get("chat_template"))
+
+
+def _licence(folder: Path) -> str | None:
+    """`license:` of the model card's front matter."""
+    try:
+        with (folder / "README.md").open(encoding="utf-8", errors="replace") as file:
+            text = file.read(README_LIMIT_CHARS)
+    except OSError:
+        return None
+    if not text.startswith("---"):
+        return None
+    front = text[3:].partition("\n---")[0]
+    found: dict[str, str] = {}
+    for line in front.splitlines():
+        key, _, value = line.partition(":")
+        found.setdefault(key, value.strip().strip("'\""))
+    named = found.get("license_name") if found.get("license") == "other" else None
+    return named or found.get("license") or None
+
+
+def _from_table(name: str) -> Model:
+    row = catalog.model(name)
+    if row is None:
+        raise _unknown(name)
+
+    def count(column: str) -> int | None:
+        value = catalog.number(row, column)
+        return None if value is None else int(value)
+
+    return Model(
+        name=row["name"],
+        path=None,
+        architecture=row["architecture"] or None,
+        parameters=count("parameters"),
+        embedding_parameters=count("embedding_parameters"),
+        hidden_size=count("hidden_size"),
+        intermediate_size=count("intermediate_size"),
+        num_layers=count("num_layers"),
+        num_heads=count("num_heads"),
+        num_kv_heads=count("num_kv_heads"),
+        head_dim=count("head_dim"),
+        vocab_size=count("vocab_size"),
+        max_positions=count("max_positions"),
+        tied_embeddings={"yes": True, "no": False}.get(row["tied_embeddings"]),
+        dtype=row["dtype"] or None,
+        licence=row["licence"] or None,
+        source="shipped table",
+    )
+
+
+def _unknown(name: str) -> ProblemError:
+    near = difflib.get_close_matches(name, catalog.model_names(), n=1, cutoff=0.8)
+    hint = f"did you mean {near[0]}? Otherwise " if near else ""
+    return _refused(
+        "not a folder here, not in the local hub cache and not in the table of known models",
+        name,
+        f"{hint}download it (hf download {name}), then give its folder",
+    )
+
+
+def _near_folder(folder: Path) -> str:
+    try:
+        siblings = [p.name for p in folder.parent.iterdir() if p.is_dir()]
+    except OSError:
+        return f"{folder.parent} does not exist either; give a folder or a hub id"
+    near = difflib.get_close_matches(folder.name, siblings, n=1)
+    hint = f"did you mean {folder.parent / near[0]}?" if near else "check the path"
+    return hint + " A hub id looks like Qwen/Qwen3-8B"
+
+
+def _refused(what: str, where: str, fix: str) -> ProblemError:
+    return ProblemError(Problem(what=what, where=where, fix=fix, exit_code=2))

@@ -1,0 +1,1 @@
+"""Files → run folder → process → events."""

@@ -1,0 +1,184 @@
+"""Run folders: made whole or not at all, listed, found by name."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.events import EXIT_MEANING
+from engine.spec import printable
+from wizard.problem import Problem, ProblemError
+from wizard.runner import process
+
+OWNERS = ("stage", "watch")
+MODES = {"run.sh": 0o700}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSummary:
+    """One run as a list shows it."""
+
+    name: str
+    folder: Path
+    phase: str
+    exit_code: int | None
+    """None while it runs, before it starts, and when nobody recorded its end."""
+    alive: bool
+    updated: float | None
+    """Unix seconds of the last recorded change."""
+    message: str = ""
+
+    def line(self) -> str:
+        """Name, what it does or how it ended, folder."""
+        if self.alive:
+            what = self.phase
+        elif self.exit_code is None:
+            what = "lost" if self.updated is not None else "not started"
+        else:
+            what = f"{self.exit_code}: {self.message or EXIT_MEANING.get(self.exit_code, 'failed')}"
+        return f"{printable(self.name)}  {printable(what)}  {printable(str(self.folder))}"
+
+
+def create(files: Mapping[str, str], *, root: Path, name: str) -> Path:
+    """A new private folder root/name with these files; it appears only when complete.
+
+    Raises ProblemError when the name is taken or cannot be one, or root cannot be written.
+    """
+    folder = _wanted(root, name)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=".new-", dir=root))
+        try:
+            for file, text in files.items():
+                _write(part / file, text)
+            os.rename(part, folder)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise _cannot_write(root, folder, error) from None
+    return folder
+
+
+def _wanted(root: Path, name: str) -> Path:
+    if not name or name.startswith(".") or "/" in name or "\0" in name or len(name.encode()) > 200:
+        raise ProblemError(
+            Problem(
+                what=f"{name!r} cannot name a run",
+                fix="use letters, digits, - and _, with no slash and no leading dot",
+                exit_code=2,
+            )
+        )
+    folder = root / name
+    if os.path.lexists(folder):
+        raise ProblemError(
+            Problem(what=f"a run named {name!r} exists", where=str(root), fix="choose another name")
+        )
+    return folder
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODES.get(path.name, 0o600))
+    with open(descriptor, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cannot_write(root: Path, folder: Path, error: OSError) -> ProblemError:
+    if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and folder.exists():
+        return ProblemError(
+            Problem(what="a run of this name was made meanwhile", where=str(folder))
+        )
+    reason = {
+        errno.EROFS: "it is on a read-only file system",
+        errno.ENOSPC: "its disk is full",
+        errno.EDQUOT: "your disk quota is used up",
+        errno.EACCES: "you may not write there",
+        errno.EPERM: "you may not write there",
+        errno.ENOTDIR: "part of the path is a file",
+        errno.EEXIST: "part of the path is a file",
+    }.get(error.errno or 0, error.strerror or str(error))
+    return ProblemError(
+        Problem(
+            what=f"cannot make the run folder: {reason}",
+            where=str(root),
+            fix="name another folder with --output",
+        )
+    )
+
+
+def list_runs(root: Path) -> tuple[RunSummary, ...]:
+    """Runs under root: living ones first, then the newest."""
+    try:
+        folders = [entry for entry in root.iterdir() if _is_run(entry)]
+    except OSError:
+        return ()
+    runs = [summary(folder) for folder in folders]
+    return tuple(sorted(runs, key=lambda run: (not run.alive, -(run.updated or 0.0), run.name)))
+
+
+def _is_run(folder: Path) -> bool:
+    return not folder.name.startswith(".") and (folder / "run.sh").is_file()
+
+
+def summary(folder: Path) -> RunSummary:
+    """What the state of a run says, checked against the processes that are alive."""
+    state = read_json(folder / "state.json")
+    code, updated = state.get("exit_code"), state.get("updated")
+    return RunSummary(
+        name=folder.name,
+        folder=folder,
+        phase=str(state.get("phase") or "not started"),
+        exit_code=code if isinstance(code, int) else None,
+        alive=is_alive(folder),
+        updated=float(updated) if isinstance(updated, int | float) else None,
+        message=str(state.get("message") or ""),
+    )
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether the launcher still runs, or the stage it left behind, or the stage's watch."""
+    launch, state = read_json(folder / "launch.json"), read_json(folder / "state.json")
+    if launch.get("boot_id") != process.boot_id():
+        return False
+    recorded = [(launch.get("pid"), launch.get("start_time"))]
+    recorded += [(state.get(f"{who}_pid"), state.get(f"{who}_start_time")) for who in OWNERS]
+    return any(process.is_same(pid, started) for pid, started in recorded)
+
+
+def find_run(root: Path, name_or_path: str) -> Path:
+    """The folder of a run given by name or path.
+
+    Raises ProblemError, offering the nearest name, when there is none.
+    """
+    for folder in (root / name_or_path, Path(name_or_path).expanduser()):
+        if _is_run(folder.absolute()):
+            return folder.absolute()
+    names = [run.name for run in list_runs(root)]
+    near = difflib.get_close_matches(name_or_path, names, n=1, cutoff=0.4)
+    raise ProblemError(
+        Problem(
+            what=f"no run named {name_or_path!r}",
+            where=str(root),
+            fix=f"did you mean {near[0]!r}?" if near else "`tunewright runs` lists them",
+            exit_code=2,
+        )
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty when there is none, or not a whole one."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

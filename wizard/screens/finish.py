@@ -1,0 +1,166 @@
+"""Page 8: what came out, and what to do with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from engine.events import EXIT_MEANING, EXIT_STOPPED
+from wizard import wording
+from wizard.dashboard.source import Follower
+from wizard.dashboard.state import RunState
+from wizard.steps import Step
+from wizard.widgets.page import Page
+from wizard.widgets.panel import Panel
+from wizard.widgets.table import Column, lines, pairs
+
+NEW: Literal["new"] = "new"
+QUIT: Literal["quit"] = "quit"
+
+
+class FinishPage(Page[Literal["new", "quit"]]):
+    """Leaves with what to do next: a new run, or nothing more."""
+
+    CSS_PATH = Path(__file__).with_suffix(".tcss")
+    STEP = Step.FINISH
+    QUESTION = "What came out, and what to do with it."
+    HINT = "Enter leaves. n plans a new run with the same model and data."
+    HELP_TEXT = (
+        "predicted is what the plan said, measured is what the run saw. The run folder holds "
+        "everything to repeat it: run.sh, spec.toml, plan.json and the events."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "next", "Leave", id="page.next", priority=True, tooltip="Leave"),
+        Binding("n", "new", "New run", id="finish.new", tooltip="Plan a new run"),
+    ]
+
+    def __init__(
+        self,
+        run: Path,
+        follow: Callable[[Path], Follower],
+        run_details: Callable[[Path], Mapping[str, Any]],
+    ) -> None:
+        super().__init__()
+        self._run = run
+        self._follow = follow
+        self._read_details = run_details
+
+    def body(self) -> ComposeResult:
+        """Outcome, numbers, next commands."""
+        yield Panel("Result", id="result")
+        yield Panel("Predicted and measured", id="measured")
+        yield Panel("Next", id="commands")
+
+    def on_mount(self) -> None:
+        """Read what the run wrote about itself."""
+        self.ask(self._read, self._show, "reading the result")
+
+    def action_next(self) -> None:
+        """Leave."""
+        self.dismiss(QUIT)
+
+    def action_new(self) -> None:
+        """Plan a new run."""
+        self.dismiss(NEW)
+
+    def _read(self) -> tuple[RunState, Mapping[str, Any]]:
+        return self._follow(self._run).poll(), self._read_details(self._run)
+
+    def _show(self, read: tuple[RunState, Mapping[str, Any]]) -> None:
+        state, details = read
+        self.show("#result", _outcome(self._run, state))
+        self.show("#measured", measured_table(details))
+        self.show("#commands", _commands(self._run, state))
+
+
+def _outcome(run: Path, state: RunState) -> Content:
+    code = state.exit_code
+    meaning = "lost: nobody recorded how it ended" if code is None else EXIT_MEANING.get(code, "")
+    failure = state.failure
+    rows = [
+        ("run", run.name),
+        ("outcome", meaning if code in (None, 0) else f"{meaning} (exit code {code})"),
+        ("steps", f"{wording.count(state.step)} of {wording.count(state.total_steps)}"),
+        ("loss", f"{_first_loss(state)} → {wording.loss(state.loss)}"),
+        ("folder", str(run)),
+    ]
+    if code == 0:
+        rows.append(("model", str(run / "model")))
+    if failure is not None:
+        rows.append(("failure", f"{failure.failure}: {failure.message}"))
+    return pairs(rows)
+
+
+def _first_loss(state: RunState) -> str:
+    return wording.loss(state.losses[0][1] if state.losses else None)
+
+
+def measured_table(details: Mapping[str, Any]) -> Content:
+    """Predicted beside measured, for what was predicted."""
+    result = details.get("result")
+    if not isinstance(result, Mapping):
+        return Content("No result was written.")
+    measured = _table(result, "measured")
+    rows = [_memory_row(details, measured), *_measured_rows(measured)]
+    columns = (
+        Column(title=""),
+        Column(title="predicted", right=True),
+        Column(title="measured", right=True),
+        Column(title="error", right=True),
+    )
+    head, *body = lines(columns, rows, 76)
+    return Content("\n").join([Content.styled(head, "$foreground-muted"), *map(Content, body)])
+
+
+def _memory_row(details: Mapping[str, Any], measured: Mapping[str, Any]) -> tuple[str, ...]:
+    predicted = _number(_table(_table(details, "plan"), "memory").get("device_bytes"))
+    name, peak = "peak memory", _largest(measured.get("memory_peak_bytes"))
+    if peak is None:
+        name = "peak process memory"
+        peak = _largest(measured.get("process_memory_peak_bytes"))
+    error = ""
+    if predicted and peak:
+        error = f"{100 * (predicted - peak) / peak:+.0f} %"
+    return (name, wording.gib(predicted), wording.gib(peak), error)
+
+
+def _measured_rows(measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    shown = (
+        ("speed", wording.speed(_number(measured.get("tokens_per_second")))),
+        ("step", wording.duration(_number(measured.get("step_seconds")))),
+        ("time", wording.duration(_number(measured.get("seconds")))),
+        ("first loss", wording.loss(_number(measured.get("train_loss_first")))),
+        ("last loss", wording.loss(_number(measured.get("train_loss_last")))),
+    )
+    return [(name, "", value, "") for name, value in shown]
+
+
+def _commands(run: Path, state: RunState) -> Content:
+    name = shlex.quote(wording.one_line(run.name))
+    if state.exit_code == 0:
+        return pairs((("talk to it", f"tunewright chat {name}"),))
+    rows = [("see it again", f"tunewright watch {name}")]
+    if state.exit_code == EXIT_STOPPED:
+        script = shlex.quote(wording.one_line(run / "run.sh"))
+        rows.insert(0, ("go on", f"bash {script} --resume"))
+    return pairs(rows)
+
+
+def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = values.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _largest(values: object) -> float | None:
+    known = [v for v in values if _number(v) is not None] if isinstance(values, list) else []
+    return max(known, default=None)

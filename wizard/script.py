@@ -1,0 +1,175 @@
+"""Plan → {file name: text}: run.sh, spec.toml and its rungs, plan.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from engine.spec import Spec, dumps, printable
+from wizard import __version__
+from wizard.facts import Facts
+from wizard.plan import Plan
+
+TEMPLATE = Path(__file__).parent / "templates" / "run.sh"
+
+_VISIBLE = {
+    "cuda": "CUDA_VISIBLE_DEVICES",
+    "cpu": "CUDA_VISIBLE_DEVICES",
+    "npu": "ASCEND_RT_VISIBLE_DEVICES",
+}
+
+
+def render(
+    plan: Plan,
+    *,
+    name: str,
+    python: str,
+    facts: Facts,
+    written: str,
+    alternatives: Sequence[Plan] = (),
+) -> dict[str, str]:
+    """Everything a run folder starts with.
+
+    `python` is the absolute path of the environment's interpreter, `written` a date in words.
+    Text from outside stands only in single quotes, here-documents and escaped comments.
+    """
+    specs = _specs(plan)
+    return {
+        "run.sh": _run_sh(plan, specs, name=name, python=python, facts=facts, written=written),
+        **specs,
+        "plan.json": _plan_json(plan, name, facts, written, alternatives),
+    }
+
+
+def _specs(plan: Plan) -> dict[str, str]:
+    """spec.toml, then spec.1.toml … for the rungs."""
+    rungs = {f"spec.{n}.toml": spec for n, spec in enumerate(plan.rungs, start=1)}
+    all_specs = {"spec.toml": plan.spec, **rungs}
+    ranks = {spec.parallel.num_devices for spec in all_specs.values()}
+    assert len(ranks) == 1, "every rung runs on the same devices"
+    return {file: dumps(spec, _reasons(plan, spec)) for file, spec in all_specs.items()}
+
+
+def _reasons(plan: Plan, spec: Spec) -> dict[str, str]:
+    """Reasons of the settings that a rung shares with the plan, and what it changes."""
+    values = _settings(spec)
+    return {
+        d.setting: d.reason
+        if values.get(d.setting) == _settings(plan.spec).get(d.setting)
+        else "changed by this rung: less memory"
+        for d in plan.decisions
+        if d.setting in values
+    }
+
+
+def _settings(spec: Spec) -> dict[str, Any]:
+    return {
+        k: v for table in spec.model_dump(exclude={"version"}).values() for k, v in table.items()
+    }
+
+
+def _run_sh(
+    plan: Plan, specs: dict[str, str], *, name: str, python: str, facts: Facts, written: str
+) -> str:
+    spec = plan.spec
+    return _fill(
+        TEMPLATE.read_text(encoding="utf-8"),
+        {
+            "title": printable(f"{name}: {plan.title}"),
+            "model": printable(spec.model.model),
+            "data": printable(spec.data.data),
+            "version": __version__,
+            "written": printable(written),
+            "name": shlex.quote(printable(name)),
+            "python": shlex.quote(python),
+            "ranks": str(spec.parallel.num_devices),
+            "rungs": str(len(plan.rungs)),
+            "environment": _environment(spec, facts),
+            "visible": _VISIBLE[spec.parallel.device_kind],
+            "specs": "\n\n".join(_document(file, text) for file, text in specs.items()),
+        },
+    )
+
+
+def _fill(template: str, values: dict[str, str]) -> str:
+    """The template with each `{{key}}` replaced, in one pass: values are never looked into."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
+
+
+def _environment(spec: Spec, facts: Facts) -> str:
+    lines = [
+        ("PYTHONSAFEPATH", "1", "a folder beside this file never replaces an installed package"),
+        ("PYTHONUNBUFFERED", "1", "logs show a line when it is written"),
+        ("OMP_NUM_THREADS", *_threads(spec, facts)),
+        ("TOKENIZERS_PARALLELISM", "false", "its threads do not survive forked data workers"),
+        *_device_lines(spec),
+    ]
+    words = [(f"export {key}={shlex.quote(value)}", reason) for key, value, reason in lines]
+    width = max(len(word) for word, _ in words)
+    return "\n".join(f"{word:<{width}} # {printable(reason)}" for word, reason in words)
+
+
+def _threads(spec: Spec, facts: Facts) -> tuple[str, str]:
+    cores, ranks = facts.host.cpu_cores, spec.parallel.num_devices
+    if cores is None:
+        return "1", "the number of cores is unknown, and ranks must not fight over them"
+    return str(max(cores // ranks, 1)), f"{cores} cores shared by {ranks} ranks"
+
+
+def _device_lines(spec: Spec) -> list[tuple[str, str, str]]:
+    kind = spec.parallel.device_kind
+    if kind == "cuda":
+        return [
+            ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "numbers mean what nvidia-smi shows"),
+            ("PYTORCH_ALLOC_CONF", "expandable_segments:True", "less memory lost in fragments"),
+        ]
+    if kind == "cpu" and spec.parallel.strategy == "zero3":
+        return [("DS_ACCELERATOR", "cpu", "DeepSpeed would guess from what is installed")]
+    return []
+
+
+def _document(file: str, text: str) -> str:
+    """A here-document: bash takes the lines as they are up to a delimiter no line equals."""
+    assert text.endswith("\n"), "a here-document holds whole lines"
+    delimiter = "END_OF_SPEC"
+    while delimiter in text.splitlines():
+        delimiter += "_" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"keep {shlex.quote(file)} <<'{delimiter}'\n{text}{delimiter}"
+
+
+def _plan_json(
+    plan: Plan, name: str, facts: Facts, written: str, alternatives: Sequence[Plan]
+) -> str:
+    if facts.dataset is not None:  # the user's rows stay in the user's file
+        facts = replace(facts, dataset=replace(facts.dataset, first_rows=()))
+    content = {
+        "schema": 1,
+        "name": name,
+        "title": plan.title,
+        "written": written,
+        "version": __version__,
+        "decisions": [asdict(decision) for decision in plan.decisions],
+        "memory": {**asdict(plan.memory), "fits": plan.memory.fits},
+        "steps": plan.steps,
+        "why": list(plan.why),
+        "problems": [asdict(problem) for problem in plan.problems],
+        "facts": asdict(facts),
+        "alternatives": [_alternative(other) for other in alternatives],
+    }
+    return json.dumps(content, indent=2, default=str) + "\n"
+
+
+def _alternative(plan: Plan) -> dict[str, Any]:
+    return {
+        "title": plan.title,
+        "fits": plan.fits,
+        "device_bytes": plan.memory.device_bytes,
+        "over_bytes": plan.memory.over_bytes,
+        "why": list(plan.why),
+    }

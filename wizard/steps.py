@@ -1,0 +1,141 @@
+"""Which pages are still to be asked, as a pure function of what is known and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wizard.answers import Answers
+from wizard.facts import Dataset, Facts, Model
+
+if TYPE_CHECKING:
+    from wizard.plan import Plan
+
+
+class Step(Enum):
+    """A page of the wizard, in the order it is asked."""
+
+    HARDWARE = "Hardware"
+    MODEL = "Model"
+    DATA = "Data"
+    PLAN = "Plan"
+    TUNE = "Tune"
+    REVIEW = "Review"
+    RUN = "Run"
+    FINISH = "Finish"
+
+    @property
+    def number(self) -> int:
+        """1 to 8, as the header counts."""
+        return ORDER.index(self) + 1
+
+
+ORDER = tuple(Step)
+_BASIS = frozenset({Step.HARDWARE, Step.MODEL, Step.DATA})
+_BEFORE_RUN = frozenset(ORDER[: ORDER.index(Step.RUN)])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """A plan and the answers it was made from."""
+
+    answers: Answers
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Walk:
+    """Where a user is: what is known, what was answered, which pages are behind."""
+
+    facts: Facts | None = None
+    answers: Answers = field(default_factory=Answers)
+    plan: Plan | None = None
+    run: Path | None = None
+    done: frozenset[Step] = frozenset()
+
+    @property
+    def pending(self) -> tuple[Step, ...]:
+        """Pages still to ask."""
+        return steps(self.facts, self.answers, self.done, run=self.run)
+
+
+def steps(
+    facts: Facts | None,
+    answers: Answers,
+    done: frozenset[Step] = frozenset(),
+    *,
+    run: Path | None = None,
+) -> tuple[Step, ...]:
+    """Pages still to ask, in order: those not done, and those whose ground is missing.
+
+    A plan rests on machine, model and data: while one of them is open, so is everything after.
+    Once there is a run, only the pages about it are left.
+    """
+    if run is not None:
+        return tuple(s for s in ORDER if s not in _BEFORE_RUN and s not in done)
+    missing = _missing(facts, answers)
+    unsettled = {s for s in ORDER if s not in done or s in missing}
+    if unsettled & _BASIS:
+        unsettled |= set(ORDER) - _BASIS
+    return tuple(s for s in ORDER if s in unsettled)
+
+
+def _missing(facts: Facts | None, answers: Answers) -> frozenset[Step]:
+    if facts is None:
+        return _BASIS
+    missing = set()
+    if facts.model is None or facts.model.name != answers.model:
+        missing.add(Step.MODEL)
+    if facts.dataset is None or facts.dataset.path != answers.data:
+        missing.add(Step.DATA)
+    return frozenset(missing)
+
+
+def begin(facts: Facts | None, answers: Answers, run: Path | None = None) -> Walk:
+    """A walk in which what was already given is not asked again."""
+    given = frozenset({Step.MODEL, Step.DATA}) - _missing(facts, answers)
+    return Walk(facts=facts, answers=answers, run=run, done=given)
+
+
+def answered(walk: Walk, step: Step, answer: object) -> Walk:
+    """The walk after a page was left with its answer."""
+    walk = replace(walk, done=walk.done | {step})
+    match answer:
+        case Facts():
+            known = walk.facts
+            facts = replace(
+                answer,
+                model=known.model if known else answer.model,
+                dataset=known.dataset if known else answer.dataset,
+            )
+            return replace(walk, facts=facts)
+        case Model() if walk.facts:
+            answers = replace(walk.answers, model=answer.name)
+            return replace(walk, facts=replace(walk.facts, model=answer), answers=answers)
+        case Dataset() if walk.facts:
+            answers = replace(walk.answers, data=answer.path)
+            return replace(walk, facts=replace(walk.facts, dataset=answer), answers=answers)
+        case Chosen():
+            return replace(walk, answers=answer.answers, plan=answer.plan)
+        case Path():
+            return replace(walk, run=answer)
+    return walk
+
+
+def back(walk: Walk, step: Step) -> Walk:
+    """The walk one page earlier; later answers stay and are offered again."""
+    earlier = ORDER[max(ORDER.index(step) - 1, 0)]
+    return replace(walk, done=walk.done - set(ORDER[ORDER.index(earlier) :]))
+
+
+def again(chosen: Plan, plans: Iterable[Plan]) -> Plan | None:
+    """The plan that trains the same way as `chosen` after planning anew; None if it is gone."""
+    return next((plan for plan in plans if _way(plan) == _way(chosen)), None)
+
+
+def _way(plan: Plan) -> tuple[str, str, str, int]:
+    parallel = plan.spec.parallel
+    return (plan.spec.method.method, parallel.strategy, parallel.offload, parallel.num_devices)

@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# {{title}}
+# model {{model}}
+# data  {{data}}
+# Written by tunewright {{version}} on {{written}}. It needs that program's python, and no screen.
+#
+#   bash run.sh            trains; everything lands in the folder of this file
+#   bash run.sh --resume   goes on from the last checkpoint
+#   bash run.sh --smoke    a few steps with the longest samples, then memory beside the plan
+#   touch stop             (in this folder) saves a checkpoint and ends with 75
+#
+# It ends with: 0 done · 64 bad spec · 65 bad data · 69 devices missing · 71 device out of memory ·
+# 72 host out of memory · 73 cannot write · 74 loss not finite · 75 stopped, can be resumed ·
+# 76 communication failed or a rank was lost · 70 anything else
+
+set -uo pipefail
+umask 077 # data and weights are their owner's business
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 73
+
+NAME={{name}}
+PLANNED_PYTHON={{python}}
+PYTHON=${TUNEWRIGHT_PYTHON:-$PLANNED_PYTHON} # another server: TUNEWRIGHT_PYTHON=… bash run.sh
+
+RANKS={{ranks}}        # processes on this machine, one per device
+RUNGS={{rungs}}        # spec.1.toml …: the same effective batch in less memory, tried after a 71
+MAX_RESTARTS=1 # times to go on from the last checkpoint after a 72 or a 76
+TRAIN_OPTIONS=()
+
+{{environment}}
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() { # code, sentence
+  say "$2"
+  exit "$1"
+}
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --resume) TRAIN_OPTIONS+=(--resume) ;;
+    --smoke) TRAIN_OPTIONS+=(--smoke) MAX_RESTARTS=0 RUNGS=0 ;;
+    --max-restarts)
+      [[ ${2-} =~ ^[0-9]+$ ]] || fail 64 "--max-restarts takes a number"
+      MAX_RESTARTS=$2
+      shift
+      ;;
+    -h | --help) exec sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]##*/}" ;;
+    *) fail 64 "unknown option $1: use --resume, --smoke, --max-restarts N or --help" ;;
+  esac
+  shift
+done
+
+# Keeps the text it is given as a file; a file that was edited wins.
+keep() {
+  if [ ! -e "$1" ]; then
+    { cat >"$1.part" && mv -- "$1.part" "$1"; } ||
+      fail 73 "cannot write $1 in $PWD: is the disk full or read-only?"
+  elif ! cmp -s -- "$1" -; then
+    say "$1 was edited after it was planned: this run follows the edited file"
+  fi
+}
+
+{{specs}}
+
+# A package named engine somewhere on PYTHONPATH would run in place of ours: -I asks the
+# installation itself, the second line what this run would get.
+[ -x "$PYTHON" ] || fail 70 "no python at $PYTHON: set TUNEWRIGHT_PYTHON to the one tunewright is installed in"
+find_engine='import os, engine.watch; print(os.path.realpath(engine.watch.__file__))'
+ours=$("$PYTHON" -I -c "$find_engine") || fail 70 "tunewright is not installed in $PYTHON"
+found=$("$PYTHON" -c "$find_engine" 2>&1) || true
+found=${found##*$'\n'} # the last line: an error names itself there
+[ "$ours" = "$found" ] || fail 70 "a foreign engine would run in place of $ours: $found (see PYTHONPATH)"
+
+# From here on the run has an owner: launch.json says who, engine.watch writes how it ends.
+attempt=$("$PYTHON" -m engine.watch begin --pid $$) || exit
+rung=0
+trap 'code=$?; trap "" TERM INT HUP; "$PYTHON" -m engine.watch end --code "$code"' EXIT
+trap ': >stop' TERM INT HUP # ranks save at their next step; torchrun is never signalled
+
+# Runs a command in its own process group, output to a file, with engine.watch beside it.
+# The watch lives as long as the command, even without this script; its code is the stage's.
+stage() { # phase, ranks, command…
+  local phase=$1 ranks=$2 command code
+  shift 2
+  [ ! -e stop ] || return 75
+  mkdir -p "exit/$attempt" logs || return 73
+  say "$phase: logs/$attempt-$phase.log"
+  set -m # job control gives each background job its own process group
+  {
+    "$@"
+    echo $? >"exit/$attempt/$phase"
+  } >"logs/$attempt-$phase.log" 2>&1 </dev/null &
+  command=$!
+  while :; do
+    "$PYTHON" -m engine.watch stage --phase "$phase" --pid "$command" --ranks "$ranks" \
+      --first-rank "$((${NODE_RANK:-0} * ranks))" --attempt "$attempt" --rung "$rung" </dev/null &
+    while kill -0 $! 2>/dev/null; do wait $!; done # a signal only interrupts the wait
+    wait $!
+    code=$?
+    [ "$code" -gt 128 ] || break # the watch was killed, not the command: another one takes over
+  done
+  set +m
+  return "$code"
+}
+
+# One node, or with NNODES, NODE_RANK and MASTER_ADDR one of many, each with this folder.
+if [ "${NNODES:-1}" -gt 1 ]; then
+  NODES=(--nnodes "$NNODES" --node-rank "${NODE_RANK:?}"
+    --master-addr "${MASTER_ADDR:?}" --master-port "${MASTER_PORT:-29500}")
+else
+  NODES=(--standalone)
+fi
+
+say "$NAME: $PWD"
+# The devices that spec.toml names, else as many others of their kind, and it says so.
+{{visible}}=$("$PYTHON" -m engine.preflight spec.toml --ranks "$((RANKS * ${NNODES:-1}))") || exit
+export {{visible}}
+stage fetching 0 "$PYTHON" -m engine.fetch spec.toml || exit
+stage preparing 0 "$PYTHON" -m engine.prepare spec.toml || exit
+
+restarts=0
+while :; do
+  spec=spec.toml
+  [ "$rung" -eq 0 ] || spec=spec.$rung.toml
+  stage training "$RANKS" \
+    "$PYTHON" -m torch.distributed.run "${NODES[@]}" --nproc-per-node "$RANKS" \
+    --max-restarts 0 --log-dir logs --redirects 3 \
+    -m engine.train "$spec" --attempt "$attempt" --rung "$rung" ${TRAIN_OPTIONS[@]+"${TRAIN_OPTIONS[@]}"}
+  code=$?
+  case $code in
+    71) # out of device memory: the next rung
+      [ "$rung" -lt "$RUNGS" ] || exit "$code"
+      rung=$((rung + 1))
+      ;;
+    72 | 76) # host memory, or a rank or device lost: again from the last checkpoint
+      [ "$restarts" -lt "$MAX_RESTARTS" ] || exit "$code"
+      restarts=$((restarts + 1))
+      ;;
+    *) exit "$code" ;; # 0: done
+  esac
+  attempt=$((attempt + 1))
+  TRAIN_OPTIONS=(--resume)
+done

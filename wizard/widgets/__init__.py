@@ -1,0 +1,1 @@
+"""Parts used by more than one screen: told values, they post messages."""

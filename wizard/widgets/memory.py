@@ -1,0 +1,56 @@
+"""How a memory estimate is shown: does it fit, by how much, and what it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wizard import wording
+from wizard.widgets.table import Column, lines
+
+if TYPE_CHECKING:
+    from wizard.plan import Memory, Plan
+
+TIGHT_SHARE = 0.05
+"""A plan that leaves less than this share of the budget free is called tight."""
+
+
+def fit_word(plan: Plan) -> str:
+    """`yes`, `tight` or `no`; `unknown` where the memory of the device is."""
+    memory = plan.memory
+    if not plan.fits:
+        return "no"
+    if memory.device_budget_bytes is None:
+        return wording.UNKNOWN
+    free = memory.device_budget_bytes - memory.device_bytes
+    return "tight" if free < TIGHT_SHARE * memory.device_budget_bytes else "yes"
+
+
+def margin(plan: Plan) -> str:
+    """By how much it fits or does not: `+3.1 GiB over`, `11.2 GiB free`."""
+    memory = plan.memory
+    if memory.over_bytes > 0:
+        return f"+{wording.gib(memory.over_bytes)} over"
+    if memory.device_budget_bytes is None:
+        return ""
+    return f"{wording.gib(memory.device_budget_bytes - memory.device_bytes)} free"
+
+
+def budget_line(plan: Plan, width: int = 26) -> str:
+    """Predicted against budget on one line, with a bar."""
+    memory = plan.memory
+    used = wording.gib_of(memory.device_bytes, memory.device_budget_bytes)
+    drawn = wording.bar(memory.device_bytes, memory.device_budget_bytes, width)
+    said = "fits" if plan.fits else "does not fit"
+    return f"{used} {drawn} {said}, {margin(plan)}".replace("  ", " ").rstrip(", ")
+
+
+def parts_table(memory: Memory, width: int) -> str:
+    """The parts of the estimate, each with its share of the whole."""
+    columns = (Column(title="part", flexible=True), Column(title="", right=True), Column(title=""))
+    largest = max((part.bytes for part in memory.parts), default=1) or 1
+    rows = [
+        (part.name, wording.gib(part.bytes), "#" * round(10 * part.bytes / largest))
+        for part in memory.parts
+    ]
+    total = ("total", wording.gib(memory.device_bytes), "")
+    return "\n".join(lines(columns, [*rows, total], width)[1:])

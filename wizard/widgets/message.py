@@ -1,0 +1,74 @@
+"""The line above the keys: what to do here, what is going on, or what is wrong."""
+
+from __future__ import annotations
+
+import time
+
+from textual.content import Content
+from textual.timer import Timer
+from textual.widgets import Static
+
+from wizard import wording
+from wizard.problem import Problem
+
+WORDS = {"error": "error", "warning": "warning", "info": "note"}
+COLOURS = {"error": "bold $text-error", "warning": "bold $text-warning", "info": "bold"}
+
+
+def problem_line(problem: Problem) -> Content:
+    """A problem as text, its gravity as a word first."""
+    return Content.assemble(
+        (f"{WORDS[problem.severity]}: ", COLOURS[problem.severity]), wording.one_line(problem)
+    )
+
+
+class MessageLine(Static):
+    """Shows the hint until something is going on or wrong."""
+
+    DEFAULT_CSS = """
+    MessageLine { height: auto; max-height: 4; padding: 0 1; }
+    """
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(hint, markup=False)
+        self._hint = hint
+        self._timer: Timer | None = None
+        self.problem: Problem | None = None
+
+    def rest(self) -> None:
+        """Back to the hint."""
+        self._end()
+        self.update(Content.styled(self._hint, "$foreground-muted"))
+
+    def say(self, text: str) -> None:
+        """Tell something in words."""
+        self._end()
+        self.update(Content(wording.one_line(text)))
+
+    def refuse(self, problem: Problem) -> None:
+        """Tell what is wrong, where, and how to fix it."""
+        self._end()
+        self.problem = problem
+        self.update(problem_line(problem))
+
+    def working(self, subject: str) -> None:
+        """Tell what is waited for, and for how long once that is a second."""
+        self._end()
+        began = time.monotonic()
+        self.update(Content(f"{wording.one_line(subject)} ..."))
+
+        def tell() -> None:
+            waited = wording.duration(time.monotonic() - began)
+            self.update(Content(f"{wording.one_line(subject)} ... {waited}"))
+
+        self._timer = self.set_interval(1.0, tell)
+
+    def on_mount(self) -> None:
+        """Start with the hint, muted."""
+        self.rest()
+
+    def _end(self) -> None:
+        self.problem = None
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None

@@ -1,0 +1,144 @@
+"""What every page shares: header, body, message line, keys, and slow work off the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+from textual.worker import Worker, WorkerState
+
+from wizard.problem import Problem, ProblemError
+from wizard.steps import Step
+from wizard.widgets.header import StepHeader
+from wizard.widgets.help import Help
+from wizard.widgets.message import MessageLine
+from wizard.widgets.too_small import TooSmall
+
+Answer = TypeVar("Answer")
+Value = TypeVar("Value")
+
+
+def problem_from(error: BaseException) -> Problem:
+    """Any error as a Problem, so that a page can show it."""
+    if isinstance(error, ProblemError):
+        return error.problem
+    if isinstance(error, ValueError | OSError):
+        return Problem(what=str(error))
+    return Problem(what=f"{type(error).__name__}: {error}", fix="this is a bug in tunewright")
+
+
+class Page(Screen[Answer | None]):
+    """One page: Enter leaves it with a value, Escape with None, which means one page back."""
+
+    STEP: ClassVar[Step | None] = None
+    PLACE: ClassVar[str] = ""
+    QUESTION: ClassVar[str] = ""
+    HINT: ClassVar[str] = ""
+    HELP_TEXT: ClassVar[str] = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "next", "Next", id="page.next", priority=True, tooltip="Accept and go on"),
+        Binding("escape", "back", "Back", id="page.back", tooltip="One page back"),
+        Binding(
+            "question_mark,f1",
+            "explain",
+            "Help",
+            key_display="?",
+            id="page.help",
+            tooltip="What this page is about",
+        ),
+    ]
+
+    def __init__(self, *, first: bool = False) -> None:
+        super().__init__()
+        self._first = first
+        self._then: dict[Worker[Any], Callable[[Any], None]] = {}
+
+    def compose(self) -> ComposeResult:
+        """Frame around the page's own body."""
+        yield StepHeader(self.STEP, self.PLACE)
+        yield Static(self.QUESTION, id="question", markup=False)
+        with VerticalScroll(id="body", can_focus=False):
+            yield from self.body()
+        yield Footer(show_command_palette=False)
+        yield MessageLine(self.HINT)
+        yield TooSmall()
+
+    def body(self) -> ComposeResult:
+        """The page's own widgets."""
+        yield from ()
+
+    @property
+    def message(self) -> MessageLine:
+        """The line above the keys."""
+        return self.query_one(MessageLine)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a slow answer is still awaited."""
+        return any(not worker.is_finished for worker in self._then)
+
+    def ask(
+        self, call: Callable[[], Value], then: Callable[[Value], None], waiting_for: str
+    ) -> None:
+        """Run something slow in a thread; its value goes to `then`, a problem to the message line.
+
+        A newer call replaces an older one, whose value is dropped.
+        """
+        self.message.working(waiting_for)
+        worker = self.run_worker(
+            call,
+            name=waiting_for,
+            group="ask",
+            description=waiting_for,
+            thread=True,
+            exclusive=True,
+            exit_on_error=False,
+        )
+        self._then[worker] = then
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Deliver what `ask` asked for."""
+        worker = event.worker
+        if worker not in self._then:
+            return
+        if event.state is WorkerState.SUCCESS:
+            self.message.rest()
+            self._then.pop(worker)(worker.result)
+        elif event.state is WorkerState.ERROR and worker.error is not None:
+            del self._then[worker]
+            self.refused(problem_from(worker.error))
+        elif event.state is WorkerState.CANCELLED:
+            del self._then[worker]
+
+    def refused(self, problem: Problem) -> None:
+        """Show a problem; the page stays."""
+        self.message.refuse(problem)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The first page has nothing before it."""
+        if action == "back" and self._first:
+            return None
+        return super().check_action(action, parameters)
+
+    def action_back(self) -> None:
+        """Leave without a value."""
+        self.dismiss(None)
+
+    def action_explain(self) -> None:
+        """What the page is about, and all its keys."""
+        keys = [
+            (self.app.get_key_display(active.binding), active.binding.tooltip)
+            for active in self.active_bindings.values()
+            if active.binding.tooltip
+        ]
+        self.app.push_screen(Help(self.QUESTION or self.PLACE, self.HELP_TEXT, tuple(keys)))
+
+    def show(self, selector: str, content: Content | str) -> None:
+        """Replace the text of one Static."""
+        self.query_one(selector, Static).update(content)

@@ -1,0 +1,80 @@
+"""Aligned text tables: values in, lines of plain text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from wizard import wording
+
+GAP = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One column; a flexible one gives way when the line is too long."""
+
+    title: str
+    right: bool = False
+    flexible: bool = False
+
+
+def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The header line and one line per row, cells aligned; flexible cells are shortened to fit."""
+    table = [[c.title for c in columns], *([wording.one_line(cell) for cell in r] for r in rows)]
+    widths = [max(cell_len(row[i]) for row in table) for i in range(len(columns))]
+    over = sum(widths) + GAP * (len(columns) - 1) - width
+    for i, column in enumerate(columns):
+        if column.flexible and over > 0:
+            kept = max(widths[i] - over, len(column.title), 8)
+            over -= widths[i] - kept
+            widths[i] = kept
+    return [_line(columns, row, widths) for row in table]
+
+
+def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = []
+    for column, cell, width in zip(columns, row, widths, strict=True):
+        text = cell if cell_len(cell) <= width else wording.cut(cell, width)
+        padding = " " * (width - cell_len(text))
+        cells.append(padding + text if column.right else text + padding)
+    return (" " * GAP).join(cells).rstrip()
+
+
+def pairs(rows: Sequence[tuple[str, object]]) -> Content:
+    """Labels and values, one pair a line, the values aligned."""
+    width = max((len(label) for label, _ in rows), default=0)
+    parts: list[Content] = []
+    for label, value in rows:
+        shown = Content(wording.one_line(value))
+        parts.append(Content.assemble((f"{label:<{width}}  ", "$foreground-muted"), shown))
+    return Content("\n").join(parts)
+
+
+class Rows(OptionList):
+    """A table whose rows can be picked; the marked row is told by a `>` as well."""
+
+    DEFAULT_CSS = """
+    Rows { height: auto; border: none; padding: 0; background: transparent; }
+    """
+
+    def show(self, rows: Sequence[str], highlighted: int | None = 0) -> None:
+        """Replace all rows by these lines of plain text."""
+        self.clear_options()
+        self.add_options(Option(Content("  " + wording.one_line(row))) for row in rows)
+        self.highlighted = highlighted if rows else None
+
+    def watch_highlighted(self, highlighted: int | None) -> None:
+        """Move the `>` with the cursor."""
+        for index in range(self.option_count):
+            prompt = self.get_option_at_index(index).prompt
+            mark = "> " if index == highlighted else "  "
+            text = prompt.plain if isinstance(prompt, Content) else str(prompt)
+            if not text.startswith(mark):
+                self.replace_option_prompt_at_index(index, Content(mark + text[2:]))
+        super().watch_highlighted(highlighted)
