@@ -31,8 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
     parser.add_argument("--name", metavar="NAME", help="name of the run")
     parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
+    add_machine(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the script that would run, and stop"
+    )
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """The option that plans for a machine that is not this one."""
+    parser.add_argument(
+        "--machine",
+        metavar="M",
+        help="not this machine but a saved file, a shipped one such as 8xH100-SXM, "
+        "or count and name: '4x NVIDIA L40S'",
     )
 
 

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     answers = choosing.answers_from(args)
-    facts = api.facts_for(answers.model, answers.data)
+    facts = api.facts_for(answers.model, answers.data, machine=args.machine)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_exactly(script_text(plans, facts, answers.run_name, answers.output))
@@ -70,7 +70,7 @@ def lines(plans: Sequence[Plan], facts: Facts) -> list[str]:
 
 
 def _subject(facts: Facts) -> list[str]:
-    found = []
+    found = [f"Machine {facts.machine}, not this one"] if facts.machine else []
     if facts.model is not None:
         count = facts.model.parameters
         size = f"{count / 1e6:,.1f} M parameters" if count else "size unknown"
