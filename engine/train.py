@@ -116,7 +116,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         base,
         tokenizer,
         sft.rows(run, spec, smoke=options.smoke),
-        model.adapter_config(spec, spec.model.model, fetched.revision),
+        model.adapter_config(spec, fetched.revision),
         [meter, checkpoints],
     )
     meter.attach(trainer)

@@ -25,3 +25,10 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     monkeypatch.setenv("HF_HOME", str(home / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return home
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what trains on one worker: each test there starts ranks of its own."""
+    for item in items:
+        if item.get_closest_marker("engine"):
+            item.add_marker(pytest.mark.xdist_group("engine"))

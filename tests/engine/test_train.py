@@ -206,6 +206,8 @@ def test_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
     from engine.recipes import sft
 
     spec = read_spec(straight.folder / "spec.toml")
+    alone = spec.parallel.model_copy(update={"strategy": "single", "num_devices": 1})
+    spec = spec.model_copy(update={"parallel": alone})
     folder = Path(spec.model.model)
     trainer = sft.build(
         spec,
@@ -213,7 +215,7 @@ def test_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
         model.load_base(spec, folder, 0),
         load_tokenizer(folder),
         sft.rows(straight.folder, spec, smoke=False),
-        model.adapter_config(spec, "tiny", None),
+        model.adapter_config(spec, None),
         [],
     )
 
