@@ -37,14 +37,14 @@ class RunSummary:
     message: str = ""
 
     def line(self) -> str:
-        """Name, what it does or how it ended, folder."""
+        """Name, and what it does or how it ended."""
         if self.alive:
             what = self.phase
         elif self.exit_code is None:
             what = "lost" if self.updated is not None else "not started"
         else:
             what = f"{self.exit_code}: {self.message or EXIT_MEANING.get(self.exit_code, 'failed')}"
-        return f"{printable(self.name)}  {printable(what)}  {printable(str(self.folder))}"
+        return f"{printable(self.name)}  {printable(what)}"
 
 
 def create(files: Mapping[str, str], *, root: Path, name: str) -> Path:
