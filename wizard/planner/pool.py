@@ -43,7 +43,7 @@ def choose(facts: Facts, answers: Answers) -> Pool:
     count = settings.get("num_devices", answers.num_devices)
     kind = settings.get("device_kind")
     if kind == "cpu" or (kind is None and not facts.accelerators):
-        return _cpu_pool(facts, count)
+        return _cpu_pool(facts, count, answers)
     devices = [d for d in facts.accelerators if kind in (None, d.kind)]
     if not devices:
         raise _missing(f"no {kind} device", "device_kind", "device_kind=cpu trains on the CPU")
@@ -61,7 +61,9 @@ def choose(facts: Facts, answers: Answers) -> Pool:
     )
 
 
-def _cpu_pool(facts: Facts, count: int | None) -> Pool:
+def _cpu_pool(facts: Facts, count: int | None, answers: Answers) -> Pool:
+    if any(index != 0 for index in answers.devices or ()):
+        raise _missing("no accelerator is in use", "--devices", "leave it out to train on the CPU")
     cores = facts.host.cpu_cores or 1
     cpu = next((d for d in facts.devices if d.kind == "cpu"), None) or Device(
         kind="cpu",
