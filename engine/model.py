@@ -52,7 +52,7 @@ def quantization(spec: Spec) -> Any:
     )
 
 
-def adapter_config(spec: Spec, base_name: str, revision: str | None) -> Any:
+def adapter_config(spec: Spec, revision: str | None) -> Any:
     """The LoRA adapter of a spec; None when all weights are trained."""
     if spec.method.method == "full":
         return None
@@ -67,7 +67,6 @@ def adapter_config(spec: Spec, base_name: str, revision: str | None) -> Any:
         target_modules=names if names == "all-linear" else parts,
         bias="none",
         task_type="CAUSAL_LM",
-        base_model_name_or_path=base_name,
         revision=revision,
     )
 

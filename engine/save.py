@@ -188,6 +188,9 @@ def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Re
     if main:
         shutil.rmtree(part, ignore_errors=True)
     barrier()
+    # PEFT notes the folder the base was loaded from; elsewhere only its name can be found again.
+    for adapter in getattr(trainer.model, "peft_config", {}).values():
+        adapter.base_model_name_or_path = spec.model.model
     trainer.save_model(str(part))
     barrier()
     if not main:

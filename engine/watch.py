@@ -86,9 +86,10 @@ def _numbers(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
 
 
-def end(run: Path, code: int) -> int:
-    """Record how the run ended."""
-    record_end(run, code, read_json(run / "state.json"))
+def end(run: Path, code: int, reason: str) -> int:
+    """Record how the run ended; run.sh's own reason says more than the last stage's."""
+    state = read_json(run / "state.json")
+    record_end(run, code, {**state, "message": reason or state.get("message")})
     return EXIT_OK
 
 
@@ -267,6 +268,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     middle.add_argument("--rung", type=int, default=0)
     last = commands.add_parser("end", help="write the final state")
     last.add_argument("--code", type=int, required=True)
+    last.add_argument("--reason", default="", help="the sentence run.sh itself ended with")
     return parser.parse_args(given)
 
 
@@ -280,7 +282,7 @@ def main(given: list[str] | None = None) -> int:
             _say(f"cannot write in {options.run.resolve()}: {error.strerror}")
             return EXIT_CANNOT_WRITE
     if options.command == "end":
-        return end(options.run, options.code)
+        return end(options.run, options.code, options.reason)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal does not end the watch
     return watch(
         Stage(

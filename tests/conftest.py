@@ -25,3 +25,16 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     monkeypatch.setenv("HF_HOME", str(home / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return home
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests run only when they are named; what trains stays on one worker."""
+    for item in items:
+        if item.get_closest_marker("engine"):
+            # Each test there starts ranks of its own.
+            item.add_marker(pytest.mark.xdist_group("engine"))
+    if "slow" in config.option.markexpr:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in slow]

@@ -22,7 +22,7 @@ from wizard.probe.dataset import read_dataset
 from wizard.probe.model import read_model
 
 LENGTH = 256
-TOLERATED = (0.85, 1.25)
+TOLERATED = (0.85, 1.35)
 """Predicted over measured: a plan that is too small fails, one too large only wastes."""
 
 
@@ -75,7 +75,12 @@ def peak_bytes(plan: Plan, run: Path) -> int:
 @pytest.mark.engine
 @pytest.mark.parametrize(
     ("method", "checkpointing", "micro"),
-    [("lora", True, 4), ("lora", False, 2), ("full", True, 2), ("full", False, 1)],
+    [
+        ("lora", False, 2),
+        ("full", True, 2),
+        pytest.param("lora", True, 4, marks=pytest.mark.slow),
+        pytest.param("full", False, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_cpu_rank_peaks_near_its_estimate(
     model_folder: Path, tmp_path: Path, method: str, checkpointing: bool, micro: int

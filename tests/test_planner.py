@@ -468,9 +468,7 @@ def test_a_presets_values_are_named_as_its_own_and_the_users_win() -> None:
 
 
 def test_what_a_preset_fixes_but_a_plan_cannot_use_is_said() -> None:
-    answers = Answers(
-        preset="small", preset_settings={"lora_rank": 8}, settings={"method": "full"}
-    )
+    answers = Answers(preset="small", preset_settings={"lora_rank": 8}, settings={"method": "full"})
     for plan in plans(facts("h100x8", "Qwen/Qwen3-4B"), answers):
         assert any("lora_rank of the preset small" in p.where for p in plan.problems)
 

@@ -81,7 +81,7 @@ def _nothing_fits(plans: Sequence[Plan]) -> Problem:
     nearest = min(plans, key=lambda plan: plan.memory.over_bytes)
     return Problem(
         what=f"nothing fits: the nearest plan, {nearest.title}, is "
-        f"{gib(nearest.memory.over_bytes)} over",
+        f"{gib(nearest.memory.over_bytes)} over {nearest.memory.over_where}",
         fix="a shorter max_length, a smaller model or method=qlora needs less",
         exit_code=5,
     )

@@ -19,7 +19,7 @@ SMOKE_STEPS = 2
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
     """The trainer's settings; making them starts the ranks' process group."""
     training, parallel, dtype = spec.training, spec.parallel, spec.model.dtype
-    sharded = parallel.strategy == "zero3"
+    alone, sharded = parallel.strategy == "single", parallel.strategy == "zero3"
     return SFTConfig(
         output_dir=str(run / "checkpoints"),
         num_train_epochs=training.num_train_epochs,
@@ -41,7 +41,7 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
         bf16=dtype == "bfloat16",
         fp16=dtype == "float16",
         use_cpu=parallel.device_kind == "cpu",
-        ddp_backend=BACKENDS[parallel.device_kind],
+        ddp_backend=None if alone else BACKENDS[parallel.device_kind],
         ddp_timeout=parallel.ddp_timeout,
         ddp_find_unused_parameters=False,
         deepspeed=deepspeed_config(spec) if sharded else None,

@@ -88,7 +88,6 @@ def test_c02_a_chip_that_others_train_on_is_said_with_their_processes(tmp_path: 
     assert problem.where.startswith("device 2 ")
 
 
-@pytest.mark.xfail(reason="the fifth cell of a process is not read yet", strict=True)
 def test_c02_a_table_with_the_containers_own_process_ids_names_its_processes(
     tmp_path: Path,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -164,4 +163,6 @@ def test_an_edited_number_of_ranks_is_refused_with_the_place_to_change(folder: P
     (folder / "spec.toml").write_text(text)
     assert start(folder, 0).wait(timeout=60) == 64
     assert "change RANKS in run.sh too" in (folder / "said").read_text()
-    assert json.loads((folder / "state.json").read_text())["exit_code"] == 64
+    state = read_json(folder / "state.json")
+    assert state["exit_code"] == 64
+    assert state["message"].endswith("change RANKS in run.sh too")

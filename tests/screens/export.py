@@ -1,4 +1,4 @@
-"""Writes a picture of a page: `python -m tests.screens.export PAGE OUT.svg [WIDTH HEIGHT]`."""
+"""A picture of a page, or of a real run: `python -m tests.screens.export PAGE|RUN OUT.svg [W H]`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 
 from tests.screens.pages import PAGES
 from tests.screens.stage import OnePage, rest, until
+from wizard.app import TunewrightApp
+from wizard.commands.verbs import verbs
 from wizard.dashboard.screen import Dashboard
 
 
-async def picture(page: str, width: int, height: int) -> str:
-    """The page as SVG."""
-    app = OnePage(PAGES[page])
+async def picture(what: str, width: int, height: int) -> str:
+    """A page filled from values, or the dashboard of a run folder, as SVG."""
+    folder = Path(what)
+    app = TunewrightApp(verbs(), attach=folder) if folder.is_dir() else OnePage(PAGES[what])
     async with app.run_test(size=(width, height)) as pilot:
         await rest(pilot)
         screen = app.screen
@@ -24,6 +27,6 @@ async def picture(page: str, width: int, height: int) -> str:
 
 
 if __name__ == "__main__":
-    name, out, *size = sys.argv[1:]
+    given, out, *size = sys.argv[1:]
     columns, rows = (int(n) for n in size or ("120", "36"))
-    Path(out).write_text(asyncio.run(picture(name, columns, rows)), encoding="utf-8")
+    Path(out).write_text(asyncio.run(picture(given, columns, rows)), encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 
 from tests.screens import values
@@ -13,7 +14,7 @@ from tests.screens.stage import RUN, FollowedRun, World, rest, shown, until
 from wizard.answers import Answers
 from wizard.app import TunewrightApp
 from wizard.dashboard.screen import Dashboard
-from wizard.facts import Facts
+from wizard.facts import Dataset, Facts
 from wizard.plan import Plan
 from wizard.planner import plans as real_plans
 from wizard.steps import Step
@@ -131,3 +132,28 @@ async def test_a_watched_run_leaves_by_itself_when_asked_to() -> None:
         world.run.state = values.finished(world.run.state)
         await until(pilot, lambda: not app.is_running or app.return_value is not None)
     assert app.return_value == RUN
+
+
+async def test_enter_comes_after_the_keys_that_arrived_with_it() -> None:
+    """A slow line delivers a pasted path and its Enter as one burst."""
+    world = World()
+    read: list[str] = []
+
+    def read_dataset(path: str) -> Dataset:
+        read.append(path)
+        return values.DATASET
+
+    app = TunewrightApp(world.verbs(read_dataset=read_dataset))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await reach(pilot, Step.HARDWARE)
+        await pilot.press("enter")
+        await reach(pilot, Step.MODEL)
+        await pilot.press("m", "enter")
+        await rest(pilot)
+        await pilot.press("enter")
+        await reach(pilot, Step.DATA)
+        for character in "rows_of_mine":
+            app.post_message(Key(character if character != "_" else "underscore", character))
+        app.post_message(Key("enter", "\r"))
+        await until(pilot, lambda: bool(read))
+    assert read == ["rows_of_mine"]

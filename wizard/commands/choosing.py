@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fix one setting (repeatable), such as learning_rate=1e-4 or method=qlora",
     )
     parser.add_argument("--system", metavar="TEXT", help="system text for rows that have none")
-    parser.add_argument("--template", metavar="NAME", help="a shipped chat template, as chatml")
+    parser.add_argument("--template", metavar="NAME", help="a shipped chat template: chatml")
     parser.add_argument(
         "--goal", choices=get_args(Goal), default=None, help="what a better plan is (quality)"
     )
@@ -55,7 +55,7 @@ def answers_from(args: argparse.Namespace) -> Answers:
     settings = api.parse_settings(args.pairs)
     for option in ("system", "template"):
         if getattr(args, option) is not None:
-            settings[option] = getattr(args, option)
+            settings.update(api.parse_settings([f"{option}={getattr(args, option)}"]))
     answers = Answers(
         model=args.model if args.model is not None else settings.pop("model", None),
         data=args.data if args.data is not None else settings.pop("data", None),

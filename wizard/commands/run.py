@@ -43,7 +43,11 @@ def run(args: argparse.Namespace) -> int:
         print_exactly(plan.script_text(plans, facts, answers.run_name, answers.output))
         return 0
     chosen = api.best(plans)
-    if not (args.yes or args.write_only) and not _agreed(plan.lines((chosen,), facts)):
+    if args.yes or args.write_only:
+        for line in plan.warnings(chosen):
+            note(line)
+    elif not _agreed(plan.summary(chosen, facts)):
+        note("nothing was started or written")
         return 1
     root = api.runs_root(answers.output)
     name = answers.run_name or api.run_name(chosen, root)

@@ -31,5 +31,5 @@ def run(args: argparse.Namespace) -> int:
     if not found:
         note(f"no runs in {root}; `tunewright run --model M --data D` starts one")
     for summary in found:
-        say(summary.line())
+        say(f"{summary.line()}  {summary.folder}")
     return 0

@@ -46,7 +46,7 @@ def choose(facts: Facts, answers: Answers) -> Pool:
     count = settings.get("num_devices", answers.num_devices)
     kind = settings.get("device_kind")
     if kind == "cpu" or (kind is None and not facts.accelerators):
-        return _cpu_pool(facts, count)
+        return _cpu_pool(facts, count, answers)
     usable = [d for d in facts.accelerators if d.kind in TRAINS_AS]
     if kind is None and not usable:
         raise ProblemError(_not_trained_on(facts.accelerators))
@@ -67,7 +67,9 @@ def choose(facts: Facts, answers: Answers) -> Pool:
     )
 
 
-def _cpu_pool(facts: Facts, count: int | None) -> Pool:
+def _cpu_pool(facts: Facts, count: int | None, answers: Answers) -> Pool:
+    if any(index != 0 for index in answers.devices or ()):
+        raise _missing("no accelerator is in use", "--devices", "leave it out to train on the CPU")
     cores = facts.host.cpu_cores or 1
     cpu = next((d for d in facts.devices if d.kind == "cpu"), None) or Device(
         kind="cpu",

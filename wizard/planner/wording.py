@@ -9,7 +9,7 @@ from wizard.planner.pool import Pool
 METHOD_REASONS = {
     "full": "all weights move: the most it can learn, and the most memory",
     "lora": "an adapter beside unchanged weights: nearly full quality, a fraction of the memory",
-    "qlora": "an adapter on 4-bit weights: far less weight memory than LoRA; weights are expanded in each pass",
+    "qlora": "an adapter on 4-bit weights: far less weight memory, expanded anew in each pass",
 }
 SHARDED = {
     "none": "ZeRO-3",

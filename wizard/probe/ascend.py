@@ -103,7 +103,8 @@ def parse_chips(text: str) -> list[Chip]:
     above: list[str] | None = None
     for line in text.splitlines():
         cells = _cells(line)
-        if len(cells) == 4 and not AMOUNTS.search(cells[3]):
+        # A fifth cell is the process id inside the container (nyakang/nyaterm#268).
+        if len(cells) in (4, 5) and not AMOUNTS.search(cells[3]):
             _process(chips, cells)
         if len(cells) != 3 or not cells[0][:1].isdecimal():
             above = None if len(cells) != 3 and not line.startswith("|") else above

@@ -36,7 +36,7 @@ class FinishPage(Page[Literal["new", "quit"]]):
         "everything to repeat it: run.sh, spec.toml, plan.json and the events."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "Leave", id="page.next", priority=True, tooltip="Leave"),
+        Binding("enter", "accept", "Leave", id="page.next", priority=True, tooltip="Leave"),
         Binding("n", "new", "New run", id="finish.new", tooltip="Plan a new run"),
     ]
 

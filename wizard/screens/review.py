@@ -40,7 +40,9 @@ class ReviewPage(Page[Path]):
         "environment when the run starts."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "Launch", id="page.next", priority=True, tooltip="Start the run"),
+        Binding(
+            "enter", "accept", "Launch", id="page.next", priority=True, tooltip="Start the run"
+        ),
         Binding("f", "file", "Next file", id="review.file", tooltip="Show the next of the files"),
     ]
 

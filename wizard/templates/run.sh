@@ -30,8 +30,10 @@ TRAIN_OPTIONS=()
 
 say() { printf '%s\n' "$*" >&2; }
 
+reason="" # the last sentence of a failure, for whoever looks later
 fail() { # code, sentence
-  say "$2"
+  reason=$2
+  say "$reason"
   exit "$1"
 }
 
@@ -74,7 +76,7 @@ found=${found##*$'\n'} # the last line: an error names itself there
 # From here on the run has an owner: launch.json says who, engine.watch writes how it ends.
 attempt=$("$PYTHON" -m engine.watch begin --pid $$) || exit
 rung=0
-trap 'code=$?; trap "" TERM INT HUP; "$PYTHON" -m engine.watch end --code "$code"' EXIT
+trap 'code=$?; trap "" TERM INT HUP; "$PYTHON" -m engine.watch end --code "$code" --reason "$reason"' EXIT
 trap ': >stop' TERM INT HUP # ranks save at their next step; torchrun is never signalled
 
 # Runs a command in its own process group, output to a file, with engine.watch beside it.
@@ -113,8 +115,11 @@ fi
 
 say "$NAME: $PWD"
 # The devices that spec.toml names, else as many others of their kind, and it says so.
-{{visible}}=$("$PYTHON" -m engine.preflight spec.toml --ranks "$((RANKS * ${NNODES:-1}))") || exit
+mkdir -p logs || fail 73 "cannot write in $PWD: is the disk full or read-only?"
+{{visible}}=$("$PYTHON" -m engine.preflight spec.toml --ranks "$((RANKS * ${NNODES:-1}))" 2>logs/preflight.log) ||
+  fail $? "$(tail -n 1 logs/preflight.log)"
 export {{visible}}
+cat logs/preflight.log >&2
 stage fetching 0 "$PYTHON" -m engine.fetch spec.toml || exit
 stage preparing 0 "$PYTHON" -m engine.prepare spec.toml || exit
 

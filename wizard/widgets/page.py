@@ -42,7 +42,9 @@ class Page(Screen[Answer | None]):
     HINT: ClassVar[str] = ""
     HELP_TEXT: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "Next", id="page.next", priority=True, tooltip="Accept and go on"),
+        Binding(
+            "enter", "accept", "Next", id="page.next", priority=True, tooltip="Accept and go on"
+        ),
         Binding("escape", "back", "Back", id="page.back", tooltip="One page back"),
         Binding(
             "question_mark,f1",
@@ -125,6 +127,16 @@ class Page(Screen[Answer | None]):
         if action == "back" and self._first:
             return None
         return super().check_action(action, parameters)
+
+    def action_accept(self) -> None:
+        """Go on, once the focused field has taken the keys that came before Enter.
+
+        Over a slow line they arrive together, and a field reads its keys later than this one.
+        """
+        (self.focused or self).call_later(self.action_next)
+
+    def action_next(self) -> None:
+        """What Enter does; each page has its own."""
 
     def action_back(self) -> None:
         """Leave without a value."""
