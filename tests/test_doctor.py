@@ -90,3 +90,8 @@ def test_json_of_the_command_is_one_document(
 
     assert main(["doctor", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["ok"] is True
+
+
+def test_a_machine_that_is_not_here_is_examined_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--machine", "8xH100-SXM"]) == 0
+    assert "0 failed" in capsys.readouterr().out

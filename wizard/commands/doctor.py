@@ -6,6 +6,7 @@ import argparse
 import os
 from dataclasses import replace
 
+from wizard.commands import choosing
 from wizard.commands.terminal import print_json, say
 from wizard.facts import Facts
 
@@ -21,15 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--network", action="store_true", help="also ask the model hub for one byte of a file"
     )
+    choosing.add_machine(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Probe, check and print."""
     from wizard import doctor
-    from wizard.probe import probe_machine
 
-    facts = probe_machine(torch=True)
+    facts = _facts(args.machine)
     if args.network:
         facts = _with_hub(facts)
     if args.json:
@@ -38,6 +39,16 @@ def run(args: argparse.Namespace) -> int:
         for line in doctor.lines(facts):
             say(line)
     return 0 if doctor.passes(facts) else 1
+
+
+def _facts(machine: str | None) -> Facts:
+    if machine:
+        from wizard.probe.machine import find
+
+        return find(machine)
+    from wizard.probe import probe_machine
+
+    return probe_machine(torch=True)
 
 
 def _with_hub(facts: Facts) -> Facts:

@@ -82,10 +82,13 @@ def _measured(facts: Facts) -> Facts:
 
 
 def _tested(facts: Facts) -> Facts:
+    from wizard.probe import rates
     from wizard.probe.linktest import test_links
 
     note("moving data between the devices")
     tested = test_links(facts.accelerators, facts.links)
+    if tested.links:
+        rates.remember_links(rates.machine_key(facts), facts.accelerators, tested.links)
     return dataclasses.replace(
         facts, links=tested.links or facts.links, problems=(*facts.problems, *tested.problems)
     )

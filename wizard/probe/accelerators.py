@@ -15,6 +15,7 @@ from wizard.probe import nvidia_problems as say
 from wizard.probe import pci, smi, torchview, unified, xid
 from wizard.probe.nvml_decode import Said, decode
 from wizard.probe.running import Ran, Run
+from wizard.probe.topology import ask_nvidia_smi
 from wizard.problem import Problem
 
 TIME_LIMIT_SECONDS = 20.0
@@ -143,6 +144,7 @@ def _other_ways(
             devices=tuple(unified.completed(device, root) for device in devices),
             driver=listed.driver or said.driver or traces.module,
             cuda=said.cuda,
+            links=ask_nvidia_smi(run) if way == "nvidia-smi" and len(devices) > 1 else (),
             problems=(*map(_outlived, problems), say.by_other_way(said.error, way)),
         )
     if not said.failed and not any(problem.severity == "error" for problem in problems):

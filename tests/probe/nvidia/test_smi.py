@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.nvml import plant
+from tests.probe.links.said import topology
 from tests.probe.nvidia import saying
 from tests.probe.nvidia.saying import answering, smi_row
 from wizard.probe import smi
 from wizard.probe.accelerators import read_nvidia
+from wizard.probe.links import read_links
 from wizard.probe.running import Ran
 
 MIB = 1024**2
@@ -100,3 +102,18 @@ def test_devices_that_nvml_died_over_are_taken_from_nvidia_smi(tmp_path: Path) -
     assert [device.name for device in answer.devices] == ["NVIDIA L40S"]
     assert {problem.severity for problem in answer.problems} == {"warning"}
     assert "signal 11" in answer.problems[0].what
+
+
+def test_links_come_from_nvidia_smi_as_well(tmp_path: Path) -> None:
+    root = plant({"dev/nvidia0": ""}, tmp_path)
+    listed = saying.smi(*(smi_row(i, "NVIDIA A100-SXM4-40GB") for i in range(2)))
+    matrix = topology([["X", "NV12"], ["NV12", "X"]])
+
+    def run(command: Sequence[str], limit_seconds: float) -> Ran:
+        if command[:3] == ("nvidia-smi", "topo", "-m"):
+            return Ran(0, matrix)
+        return Ran(-11) if "wizard.probe.nvidia" in command else answering(smi=listed)(command, 1)
+
+    answer = read_nvidia(root, run)
+    (link,) = read_links(answer.devices, answer.links, root=root)
+    assert (link.devices, link.kind) == ((0, 1), "nvlink")

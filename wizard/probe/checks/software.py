@@ -183,7 +183,9 @@ def bf16(facts: Facts) -> Found:
 
 
 def python(facts: Facts) -> Found:
-    """The Python this runs in."""
+    """The Python this runs in; of another machine it may not be known."""
+    if not facts.software.python:
+        return None
     if numbers(facts.software.python) >= OLDEST_PYTHON:
         return []
     needed = ".".join(map(str, OLDEST_PYTHON))
