@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.failure import RunError, classify
-from engine.fetch import read_fetched
-from engine.spec import loads
+from engine.fetch import read_fetched, read_spec
+from engine.record import read_json
 
 MAX_NEW_TOKENS = 256
 
@@ -41,7 +41,7 @@ def source(folder: Path, *, untuned: bool) -> Source:
         if not run:
             raise RunError("bad_spec", f"{folder}: not a run folder, so it has no base model")
         base = read_fetched(folder).path
-        template = loads((folder / "spec.toml").read_text(encoding="utf-8")).model.template
+        template = read_spec(folder / "spec.toml").model.template
         return Source(base=base, adapter=None, words=base, template=template)
     model = folder / "model" if run else folder
     if (model / "adapter_config.json").is_file():
@@ -56,8 +56,7 @@ def _base_of(adapter: Path) -> Path:
     """The base an adapter names, if the run that made it is around it or the base is local."""
     if (adapter.parent / "fetched.json").is_file():
         return read_fetched(adapter.parent).path
-    said = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    base = Path(str(said["base_model_name_or_path"]))
+    base = Path(str(read_json(adapter / "adapter_config.json").get("base_model_name_or_path")))
     if not base.is_dir():
         raise RunError("bad_spec", f"{adapter}: its base model {base} is not a folder here")
     return base

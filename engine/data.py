@@ -30,6 +30,9 @@ Message = Mapping[str, str]
 Format = Literal["messages", "alpaca"]
 
 
+TOO_DEEP = "broken JSON: nested too deeply"
+
+
 class RowError(ValueError):
     """Why one row cannot be used."""
 
@@ -108,6 +111,8 @@ def _lines(lines: Iterator[bytes]) -> Iterator[tuple[int, Any]]:
             yield number, RowError("not UTF-8")
         except ValueError as error:
             yield number, RowError(f"broken JSON: {error}")
+        except RecursionError:
+            yield number, RowError(TOO_DEEP)
 
 
 def _array(path: Path, content: bytes) -> Iterator[tuple[int, Any]]:
@@ -132,6 +137,9 @@ def _array(path: Path, content: bytes) -> Iterator[tuple[int, Any]]:
             raise RunError(
                 "bad_data", f"{path}: line {error.lineno}: broken JSON: {error.msg}"
             ) from None
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits
+            reason = TOO_DEEP if isinstance(error, RecursionError) else f"broken JSON: {error}"
+            raise RunError("bad_data", f"{path}: line {line}: {reason}") from None
         yield line, row
 
 
@@ -210,7 +218,10 @@ def _alpaca(row: Mapping[str, Any]) -> list[tuple[Message, bool]]:
     if "instruction" not in row or "output" not in row:
         raise RowError("`instruction` or `output` is missing")
     turns = [turn("system", row["system"], "system")] if row.get("system") else []
-    for pair in row.get("history") or []:
+    history = row.get("history") or []
+    if not isinstance(history, list):
+        raise RowError("`history` is not a list of question and answer")
+    for pair in history:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise RowError("`history` is not a list of question and answer")
         turns += [turn("user", pair[0], "history"), turn("assistant", pair[1], "history")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,15 @@ EXIT_CANNOT_WRITE = 73
 EXIT_NOT_FINITE = 74
 EXIT_STOPPED = 75
 EXIT_COMM = 76
+
+OWNERS = ("stage", "watch")
+"""Who has a pid and a start time in state.json."""
+FRESH_SECONDS = 60.0
+"""A state.json that is older was missed six times by the watch."""
+FIRST_SECOND = 946_684_800
+"""2000 in unix seconds: no clock that runs says less,"""
+LAST_SECOND = 4_102_444_800
+"""and none says 2100."""
 
 EXIT_MEANING: Mapping[int, str] = {
     EXIT_OK: "finished",
@@ -103,13 +113,55 @@ def decode(line: str | bytes) -> dict[str, Any] | None:
     """The event of one whole line, or None for anything that is not one."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
         return None
-    if not isinstance(event.get("t"), int | float):
+    return event if unix_seconds(event.get("t")) is not None else None
+
+
+def unix_seconds(value: object) -> float | None:
+    """A time read from a file, if it can be one: a number between 2000 and 2100."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return event
+    return float(value) if FIRST_SECOND <= value < LAST_SECOND else None
+
+
+def exit_code(value: object) -> int | None:
+    """An exit code read from a file, if it can be one: a whole number from 0 to 255."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= 255 else None
+
+
+def recorded_processes(
+    launch: Mapping[str, Any], state: Mapping[str, Any]
+) -> Iterator[tuple[int, int]]:
+    """(pid, start time) of everything that launch.json and state.json say a run consists of."""
+    recorded = [(launch.get("pid"), launch.get("start_time"))]
+    recorded += [(state.get(f"{who}_pid"), state.get(f"{who}_start_time")) for who in OWNERS]
+    family = state.get("processes")
+    if isinstance(family, dict):
+        recorded += [
+            (int(pid), at) for pid, at in family.items() if re.fullmatch("[0-9]{1,9}", pid)
+        ]
+    for pid, started in recorded:
+        if isinstance(pid, int) and isinstance(started, int):
+            yield pid, started
+
+
+def beats_elsewhere(
+    launch: Mapping[str, Any], state: Mapping[str, Any], *, host: str, now: float
+) -> bool:
+    """Whether a machine that is not `host` runs a run, for its processes cannot be seen here.
+
+    The watch renews state.json every ten seconds while a stage runs: a fresh one is a sign of
+    life. Clocks of two machines may differ a little.
+    """
+    where, updated = launch.get("host"), unix_seconds(state.get("updated"))
+    if not isinstance(where, str) or where == host or updated is None:
+        return False
+    return exit_code(state.get("exit_code")) is None and abs(now - updated) < FRESH_SECONDS
 
 
 def split(chunk: bytes) -> tuple[list[bytes], bytes]:

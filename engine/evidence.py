@@ -60,7 +60,7 @@ def _free_bytes(run: Path) -> int:
 def _first_lost(log: Path) -> tuple[int, int] | None:
     """(rank, exit code) of torchrun's "Root Cause": it alone sees the signal that ended a rank."""
     _, found, cause = _tail(log).rpartition("Root Cause (first observed failure)")
-    match = re.search(r"rank\s*: (\d+) \(.*?exitcode\s*: (-?\d+)", cause, re.DOTALL)
+    match = re.search(r"rank\s*: (\d{1,9}) \(.*?exitcode\s*: (-?\d{1,9})", cause, re.DOTALL)
     return (int(match[1]), int(match[2])) if found and match else None
 
 

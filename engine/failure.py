@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from engine.events import EXIT_OK, EXIT_OTHER, FAILURE_EXIT
+from engine.record import write_json
 from engine.spec import SpecError
 
 DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
@@ -127,16 +127,6 @@ def _class_of(error: BaseException) -> tuple[str, bool]:
     return "unknown", False
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file whole or not at all.
-
-    Raises OSError when the folder cannot be written.
-    """
-    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    part.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
-
-
 def write_exit_file(
     run: Path, *, attempt: int, rank: int, failure: Failure | None, code: int, last: str, step: int
 ) -> None:
@@ -148,7 +138,8 @@ def write_exit_file(
     )
     path = run / "exit" / str(attempt) / f"rank-{rank:05d}.json"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (path.parent.parent, path.parent):  # a run folder that is gone stays gone
+            folder.mkdir(exist_ok=True)
         write_json(
             path,
             {**said, "last": last, "step": step, "t": round(time.time(), 3), "pid": os.getpid()},

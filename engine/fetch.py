@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from engine import rules
-from engine.failure import RunError, command, write_json
+from engine.failure import RunError, command
+from engine.record import read_json, write_json
 from engine.spec import ModelTable, Spec, SpecError, loads
 
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "README.md", "LICENSE*"]
@@ -55,10 +56,10 @@ def read_fetched(run: Path) -> Fetched:
 
     Raises RunError when it has not run here.
     """
+    said = read_json(run / "fetched.json")
     try:
-        said = json.loads((run / "fetched.json").read_text(encoding="utf-8"))
         return Fetched(path=Path(said["path"]), revision=said["revision"], source=said["source"])
-    except (OSError, ValueError, KeyError):
+    except (TypeError, KeyError):
         raise RunError("bad_spec", f"{run}: no fetched.json; run `engine.fetch` first") from None
 
 
@@ -145,20 +146,28 @@ def _verify_weights(path: Path) -> None:
             if LFS_POINTER.startswith(start) and start:
                 raise RunError("bad_spec", f"{path}: only a git-lfs pointer; run `git lfs pull`")
             header_bytes = struct.unpack("<Q", start)[0] if len(start) == 8 else size
-            header = json.loads(file.read(header_bytes)) if header_bytes + 8 <= size else {}
+            header = file.read(header_bytes) if header_bytes + 8 <= size else b"{}"
+        ends = _tensor_ends(header)
     except FileNotFoundError:
         raise RunError("bad_spec", f"{path}: a weight file of the model is missing") from None
-    except ValueError:
+    except (ValueError, RecursionError, TypeError, AttributeError, LookupError):
         raise RunError("bad_spec", f"{path}: not a safetensors file") from None
-    ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
     if not ends or 8 + header_bytes + max(ends) != size:
         raise RunError("bad_spec", f"{path}: cut short or damaged; fetch the file again")
+
+
+def _tensor_ends(header: bytes) -> list[int]:
+    """Where each tensor ends, in bytes after the header."""
+    entries: dict[str, Any] = json.loads(header)
+    return [
+        int(entry["data_offsets"][1]) for key, entry in entries.items() if key != "__metadata__"
+    ]
 
 
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunError("bad_spec", f"{path}: not valid JSON ({error})") from None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from engine.failure import RunError
 from engine.spec import Spec
 
 
@@ -36,7 +37,30 @@ def load_base(spec: Spec, path: Path, local_rank: int) -> PreTrainedModel:
         settings["device_map"] = {"": "cpu" if kind == "cpu" else f"{kind}:{local_rank}"}
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(str(path), **settings)
     model.config.use_cache = False
+    check_targets(spec, model)
     return model
+
+
+def check_targets(spec: Spec, model: torch.nn.Module) -> None:
+    """Refuse adapters on modules that the model does not have: each name must find one.
+
+    Raises RunError (bad_spec).
+    """
+    if spec.method.method == "full" or spec.method.target_modules == "all-linear":
+        return
+    modules = [name for name, _ in model.named_modules()]
+    for wanted in target_modules(spec):
+        if not any(f".{name}".endswith(f".{wanted}") for name in modules):
+            linear = {n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
+            names = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
+            raise RunError(
+                "bad_spec", f"target_modules: the model has no `{wanted}`; linear ones are {names}"
+            )
+
+
+def target_modules(spec: Spec) -> list[str]:
+    """The module names of `target_modules`, one by one."""
+    return [part.strip() for part in spec.method.target_modules.split(",")]
 
 
 def quantization(spec: Spec) -> Any:
@@ -59,12 +83,11 @@ def adapter_config(spec: Spec, revision: str | None) -> Any:
     from peft import LoraConfig
 
     names = spec.method.target_modules
-    parts = [part.strip() for part in names.split(",")]
     return LoraConfig(
         r=spec.method.lora_rank,
         lora_alpha=spec.method.lora_alpha,
         lora_dropout=spec.method.lora_dropout,
-        target_modules=names if names == "all-linear" else parts,
+        target_modules=names if names == "all-linear" else target_modules(spec),
         bias="none",
         task_type="CAUSAL_LM",
         revision=revision,

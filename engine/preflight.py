@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.events import EXIT_BAD_SPEC, EXIT_NO_DEVICES, EXIT_OK
-from engine.spec import ParallelTable, SpecError, loads
+from engine.failure import RunError
+from engine.fetch import read_spec
+from engine.spec import ParallelTable
 
 VARIABLES = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
 
@@ -76,13 +78,15 @@ def _count_npus() -> int:
 def check(spec: Path, ranks: int) -> str:
     """The value for the variable that makes devices visible; empty for CPU ranks.
 
-    Raises SpecError for a spec that cannot be used, MissingDevicesError for too few devices.
+    Raises RunError (bad_spec) for a spec that cannot be used, MissingDevicesError for too few
+    devices.
     """
-    wanted = loads(spec.read_text(encoding="utf-8")).parallel
+    wanted = read_spec(spec).parallel
     if wanted.num_devices != ranks:
-        raise SpecError(
-            f"num_devices is {wanted.num_devices}, but run.sh starts {ranks} ranks: "
-            "change RANKS in run.sh too"
+        raise RunError(
+            "bad_spec",
+            f"{spec}: num_devices is {wanted.num_devices}, but run.sh starts {ranks} ranks: "
+            "change RANKS in run.sh too",
         )
     if wanted.device_kind == "cpu":
         return ""
@@ -105,8 +109,8 @@ def main(given: list[str] | None = None) -> int:
     options = parser.parse_args(given)
     try:
         print(check(options.spec, options.ranks))  # noqa: T201
-    except SpecError as error:
-        _say(f"{options.spec}: {error}")
+    except RunError as error:
+        _say(str(error))
         return EXIT_BAD_SPEC
     except MissingDevicesError as error:
         _say(str(error))

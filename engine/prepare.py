@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from engine.data import (
     format_of,
     read_rows,
 )
-from engine.failure import RunError, command, write_json
+from engine.failure import RunError, command
 from engine.fetch import read_fetched, read_spec
+from engine.record import read_json, tell, write_json
 from engine.spec import DataTable, Spec
 
 DROPPED_SHOWN = 100
@@ -77,7 +78,10 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     chat = ChatTokenizer(tokenizer, template, spec.data.max_length)
     part = run / "prepared.tmp"
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    try:
+        part.mkdir()
+    except FileNotFoundError:  # it is not made again: somebody removed it
+        raise RunError("disk_full", f"{run}: the run folder is gone") from None
     try:
         report = _write(spec, path, chat, part, data_hash)
     except BaseException:
@@ -240,11 +244,9 @@ def _hash(table: DataTable, path: Path, model: Path, template: str) -> str:
 
 
 def _read_report(run: Path) -> dict[str, Any] | None:
-    try:
-        report: dict[str, Any] = json.loads((run / "prepared/report.json").read_text("utf-8"))
-        return report if (run / "prepared/rows.arrow").is_file() else None
-    except (OSError, ValueError):
-        return None
+    report = read_json(run / "prepared/report.json")
+    whole = isinstance(report.get("data_hash"), str) and (run / "prepared/rows.arrow").is_file()
+    return report if whole else None
 
 
 def read_report(run: Path) -> dict[str, Any]:
@@ -258,6 +260,18 @@ def read_report(run: Path) -> dict[str, Any]:
     return report
 
 
+def cut_warning(report: Mapping[str, Any], max_length: int) -> str:
+    """What a run with rows that did not fit has to say; empty when all did."""
+    cut, kept = report["cut_rows"], report["kept"]
+    if not cut:
+        return ""
+    whose, be = ("its", "is") if cut == 1 else ("their", "are")
+    return (
+        f"{cut:,} of {kept:,} rows {be} longer than max_length={max_length} and cut at the end: "
+        f"{whose} last answer does not end"
+    )
+
+
 def main() -> int:
     """Prepare the data of a spec; the exit code."""
     parser = argparse.ArgumentParser(prog="engine.prepare", description=__doc__)
@@ -266,11 +280,17 @@ def main() -> int:
     options = parser.parse_args()
 
     def body() -> None:
-        report = prepare(read_spec(options.spec), options.run.absolute())
+        run = options.run.absolute()
+        spec = read_spec(options.spec)
+        report = prepare(spec, run)
         print(  # noqa: T201
             f"{report['kept']} of {report['rows']} rows kept, "
             f"{report['trained_tokens']} of {report['total_tokens']} tokens learnt"
         )
+        warning = cut_warning(report, spec.data.max_length)
+        if warning:
+            print(warning, file=sys.stderr)  # noqa: T201
+            tell(run, {}, "warn", text=warning)
 
     return command(body)
 

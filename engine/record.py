@@ -1,4 +1,7 @@
-"""The record of a run that the watch keeps: launch.json, state.json, launcher.jsonl."""
+"""The record of a run that the watch keeps: launch.json, state.json, launcher.jsonl.
+
+Also how every JSON file of a run is written: whole, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,54 @@ from pathlib import Path
 from typing import Any
 
 from engine import processes
-from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED, encode
+from engine.events import (
+    EXIT_MEANING,
+    EXIT_OK,
+    EXIT_STOPPED,
+    beats_elsewhere,
+    encode,
+    recorded_processes,
+)
 from engine.verdict import class_of
 
 ENDINGS: Mapping[int, str] = {EXIT_OK: "done", EXIT_STOPPED: "stopped"}
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a file whole or not at all.
+    """Write a JSON file whole or not at all.
 
-    Raises OSError when the folder cannot be written.
+    Raises OSError when the folder cannot be written; what was begun is removed.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    try:
+        part.write_text(_text(value), encoding="utf-8")
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    """ASCII: a name that is not valid Unicode can be written too."""
+    return json.dumps(value, indent=1) + "\n"
+
+
+def _rewrite(path: Path, value: Mapping[str, Any]) -> None:
+    """Write into the blocks that a file has: a full disk has room for this, for no new file."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        content = _text(value).encode()
+        os.ftruncate(descriptor, os.pwrite(descriptor, content, 0))
+    finally:
+        os.close(descriptor)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file; empty when there is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -52,8 +82,12 @@ def write_state(run: Path, state: Mapping[str, Any]) -> None:
         "pid": None,
         "host": socket.gethostname(),
     }
-    with contextlib.suppress(OSError):
-        write_json(run / "state.json", {**base, **state, "updated": time.time()})
+    whole = {**base, **state, "updated": time.time()}
+    try:
+        write_json(run / "state.json", whole)
+    except OSError:
+        with contextlib.suppress(OSError):
+            _rewrite(run / "state.json", whole)
 
 
 def tell(run: Path, where: Mapping[str, Any], kind: str, **fields: Any) -> None:
@@ -88,18 +122,18 @@ def record_end(run: Path, code: int, state: Mapping[str, Any]) -> None:
     tell(run, state, "done", exit_code=code)
 
 
-def living_owner(run: Path) -> int | None:
-    """Pid of the launcher, or of what it left behind, if that still runs on this boot."""
+def living_owner(run: Path, *, elsewhere: bool = True) -> str | None:
+    """Who runs this run, in words: its launcher, what that left behind, or another machine.
+
+    Without `elsewhere` other machines may: this one is a node of their run.
+    """
     launch, state = read_json(run / "launch.json"), read_json(run / "state.json")
-    if launch.get("boot_id") != processes.boot_id():
-        return None
-    for pid, started in (
-        (launch.get("pid"), launch.get("start_time")),
-        (state.get("stage_pid"), state.get("stage_start_time")),
-        (state.get("watch_pid"), state.get("watch_start_time")),
-    ):
-        if isinstance(pid, int) and isinstance(started, int) and processes.is_alive(pid, started):
-            return pid
+    if launch.get("boot_id") == processes.boot_id():
+        for pid, started in recorded_processes(launch, state):
+            if processes.is_alive(pid, started):
+                return f"process {pid}"
+    if elsewhere and beats_elsewhere(launch, state, host=socket.gethostname(), now=time.time()):
+        return f"on {launch['host']}"
     return None
 
 

@@ -40,7 +40,7 @@ class Report:
     @staticmethod
     def _open(path: Path) -> int | None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError:
             return None

@@ -15,9 +15,10 @@ import torch
 import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from engine.failure import RunError, write_json
+from engine.failure import RunError
 from engine.fetch import Fetched
 from engine.measure import StepMeter
+from engine.record import read_json, write_json
 from engine.report import Report
 from engine.spec import Spec
 
@@ -53,6 +54,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         if self.stopped and args.save_strategy != "no":
             control.should_save = control.should_training_stop = True
         if control.should_save:
+            require(self.run)
             control.should_log = True
             self._save_started = time.monotonic()
 
@@ -119,6 +121,15 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
             self.report.phase("training", total_steps=state.max_steps)
 
 
+def require(run: Path) -> None:
+    """A run folder that somebody removed is not made again.
+
+    Raises RunError (disk_full).
+    """
+    if not run.is_dir():
+        raise RunError("disk_full", f"{run}: the run folder is gone, so nothing can be saved")
+
+
 def barrier() -> None:
     """Wait for the other ranks, if there are any."""
     if dist.is_initialized() and dist.get_world_size() > 1:
@@ -143,18 +154,32 @@ def _remove_old(folder: Path, keep: int) -> None:
 
 def is_complete(checkpoint: Path) -> bool:
     """Whether every file of a checkpoint has the size it had when the checkpoint was finished."""
-    try:
-        said = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))
-        return bool(said["files"]) and said["files"] == _sizes(checkpoint)
-    except (OSError, ValueError, KeyError):
-        return False
+    files = read_json(checkpoint / COMPLETE).get("files")
+    return bool(files) and files == _sizes(checkpoint)
 
 
 def tokens_seen(checkpoint: Path | None) -> int:
     """Tokens that all ranks had seen at a complete checkpoint; 0 without one."""
-    if checkpoint is None:
-        return 0
-    return int(json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))["tokens_seen"])
+    return _noted(checkpoint, "tokens_seen")
+
+
+def step_of(checkpoint: Path | None) -> int:
+    """The last step that a complete checkpoint holds; 0 without one."""
+    return _noted(checkpoint, "step")
+
+
+def is_in_model(run: Path, checkpoint: Path) -> bool:
+    """Whether `model/` was written after the checkpoint."""
+    try:
+        written = (run / "model" / "README.md").stat().st_mtime
+        return written >= (checkpoint / COMPLETE).stat().st_mtime
+    except OSError:
+        return False
+
+
+def _noted(checkpoint: Path | None, name: str) -> int:
+    value = read_json(checkpoint / COMPLETE).get(name) if checkpoint else 0
+    return value if isinstance(value, int) else 0
 
 
 def newest_complete(run: Path, report: Report) -> Path | None:
@@ -164,20 +189,28 @@ def newest_complete(run: Path, report: Report) -> Path | None:
     """
     for path in reversed(_by_step(run / "checkpoints")):
         if is_complete(path):
-            _check_trusted(run)
+            _check_trusted(run, path)
             return path
         report.warn(f"{path.name} is incomplete, so it is not used")
     return None
 
 
-def _check_trusted(run: Path) -> None:
-    state = run.stat()
-    if state.st_uid != os.geteuid() or state.st_mode & 0o022:
-        raise RunError(
-            "bad_spec",
-            f"{run}: other users can write here, so its checkpoints are not loaded; "
-            "make it yours alone (chmod go-w)",
-        )
+def _check_trusted(run: Path, checkpoint: Path) -> None:
+    """Everything on the way to a pickle belongs to us alone, and nothing leads elsewhere."""
+    for path in (checkpoint.parent, checkpoint, *checkpoint.rglob("*")):
+        if path.is_symlink():
+            raise RunError(
+                "bad_spec",
+                f"{path}: a symbolic link, so this checkpoint is not loaded; put it here",
+            )
+    for path in (run, checkpoint.parent, checkpoint, *checkpoint.rglob("*")):
+        state = path.stat()
+        if state.st_uid != os.geteuid() or state.st_mode & 0o022:
+            raise RunError(
+                "bad_spec",
+                f"{path}: other users can write here, so no checkpoint is loaded from it; "
+                "make it yours alone (chmod go-w)",
+            )
 
 
 def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Report) -> None:
@@ -185,6 +218,7 @@ def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Re
     began = time.monotonic()
     part, folder = run / "model.tmp", run / "model"
     main = trainer.is_world_process_zero()
+    require(run)
     if main:
         shutil.rmtree(part, ignore_errors=True)
     barrier()

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 import tomlkit
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -22,12 +23,40 @@ Strategy = Literal["single", "ddp", "zero3"]
 DeviceKind = Literal["cuda", "npu", "cpu"]
 
 
+LARGEST = 2**31 - 1
+"""Upper end of counts: what the trainer's libraries hold in 32 bits."""
+MOST_DEVICES = 65_536
+MOST_RANK = 2**20
+"""Far above the width of any matrix, which is the most an adapter's rank can use."""
+LONGEST_TIMEOUT_SECONDS = 7 * 24 * 3600
+
+
 class SpecError(ValueError):
     """A spec or a setting that cannot be used; the text says what, where and how to fix it."""
 
 
+def _module_names(text: str) -> str:
+    if not all(part.strip() for part in text.split(",")):
+        raise ValueError(f"{text!r} has an empty module name: write all-linear, or q_proj,v_proj")
+    return text
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("a device is named twice: a rank needs one of its own")
+    return names
+
+
+def _some_steps(steps: int) -> int:
+    if steps == 0:
+        raise ValueError("0 steps train nothing: write 1 or more, or -1 to follow the epochs")
+    return steps
+
+
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class ModelTable(_Table):
@@ -56,7 +85,7 @@ class DataTable(_Table):
     """Shape of a row; `auto` looks at the first one."""
     system: str | None = None
     """System text put before rows that have none."""
-    max_length: int = Field(default=1024, ge=8)
+    max_length: int = Field(default=1024, ge=8, le=LARGEST)
     """Tokens a row may have; longer rows are cut at the end."""
     max_dropped_percent: float = Field(default=1.0, ge=0, le=100)
     """Rows that may be unusable, in percent, before the run refuses to start."""
@@ -67,13 +96,13 @@ class MethodTable(_Table):
 
     method: Method
     """All weights, an adapter on 16- or 32-bit weights, or an adapter on 4-bit weights."""
-    lora_rank: int = Field(default=16, ge=1)
+    lora_rank: int = Field(default=16, ge=1, le=MOST_RANK)
     """Rank of the adapter; unused by `full`."""
-    lora_alpha: int = Field(default=32, ge=1)
+    lora_alpha: int = Field(default=32, ge=1, le=LARGEST)
     """Scale of the adapter, divided by the rank."""
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of adapter inputs dropped in training."""
-    target_modules: str = "all-linear"
+    target_modules: Annotated[str, AfterValidator(_module_names)] = "all-linear"
     """`all-linear`, or module names separated by commas."""
 
 
@@ -84,13 +113,13 @@ class ParallelTable(_Table):
     """One device; a copy per device; or everything sharded by DeepSpeed ZeRO-3."""
     device_kind: DeviceKind
     """What a rank runs on."""
-    num_devices: int = Field(default=1, ge=1)
+    num_devices: int = Field(default=1, ge=1, le=MOST_DEVICES)
     """Ranks of the run."""
-    devices: tuple[str, ...] = ()
+    devices: Annotated[tuple[str, ...], AfterValidator(_each_once)] = ()
     """UUIDs of the devices, in rank order; empty when the kind has none."""
     offload: Literal["none", "optimizer", "parameters"] = "none"
     """What ZeRO-3 keeps in host memory; `parameters` includes the optimizer."""
-    ddp_timeout: int = Field(default=1800, ge=10)
+    ddp_timeout: int = Field(default=1800, ge=10, le=LONGEST_TIMEOUT_SECONDS)
     """Seconds a collective may wait before the run is called hung."""
 
     @model_validator(mode="after")
@@ -105,15 +134,15 @@ class ParallelTable(_Table):
 class TrainingTable(_Table):
     """The optimisation, in Hugging Face's names."""
 
-    num_train_epochs: float = Field(default=3.0, gt=0)
+    num_train_epochs: float = Field(default=3.0, gt=0, le=1e6)
     """Passes over the data; unused when `max_steps` is set."""
-    max_steps: int = Field(default=-1, ge=-1)
+    max_steps: Annotated[int, AfterValidator(_some_steps)] = Field(default=-1, ge=-1, le=LARGEST)
     """Optimizer steps; -1 follows the epochs."""
-    effective_batch_size: int = Field(ge=1)
+    effective_batch_size: int = Field(ge=1, le=LARGEST)
     """Rows per optimizer step over all ranks: micro-batch × accumulation × devices."""
-    per_device_train_batch_size: int = Field(default=1, ge=1)
+    per_device_train_batch_size: int = Field(default=1, ge=1, le=LARGEST)
     """Rows a rank holds at once."""
-    gradient_accumulation_steps: int = Field(default=1, ge=1)
+    gradient_accumulation_steps: int = Field(default=1, ge=1, le=LARGEST)
     """Micro-batches per optimizer step."""
     learning_rate: float = Field(default=1e-4, gt=0)
     """Peak learning rate."""
@@ -129,13 +158,13 @@ class TrainingTable(_Table):
     """Optimizer and its number format."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass: less memory, slower."""
-    seed: int = Field(default=42, ge=0)
+    seed: int = Field(default=42, ge=0, le=2**32 - 1)
     """Seed of adapters and of the order of rows."""
-    logging_steps: int = Field(default=1, ge=1)
+    logging_steps: int = Field(default=1, ge=1, le=LARGEST)
     """Optimizer steps between two loss values."""
-    save_steps: int = Field(default=500, ge=1)
+    save_steps: int = Field(default=500, ge=1, le=LARGEST)
     """Optimizer steps between two checkpoints."""
-    save_total_limit: int = Field(default=2, ge=1)
+    save_total_limit: int = Field(default=2, ge=1, le=LARGEST)
     """Checkpoints kept."""
 
 
@@ -161,7 +190,7 @@ class Spec(_Table):
             raise ValueError(
                 f"effective_batch_size is {t.effective_batch_size}, but "
                 f"{t.per_device_train_batch_size} per device × {t.gradient_accumulation_steps} "
-                f"accumulation × {self.parallel.num_devices} devices is {product}"
+                f"accumulation × num_devices {self.parallel.num_devices} is {product}"
             )
         return self
 
@@ -241,13 +270,23 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
         return name, None
     if isinstance(value, str) and name == "devices":
         value = tuple(part for part in value.split(",") if part)
+    if isinstance(value, str) and not _is_unicode(value):
+        raise SpecError(f"{name} = {value!a}: not valid UTF-8, and spec.toml is")
     constrained: Any = Annotated[info.annotation, info]
-    adapter: TypeAdapter[Any] = TypeAdapter(constrained)
+    adapter: TypeAdapter[Any] = TypeAdapter(constrained, config=ConfigDict(allow_inf_nan=False))
     try:
         return name, adapter.validate_python(value)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"]
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise SpecError(f"{name} = {value!r}: {reason[0].lower()}{reason[1:]}") from None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _optional(info: Any) -> bool:
@@ -261,10 +300,12 @@ def loads(text: str) -> Spec:
     """
     try:
         return Spec.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"not valid TOML: {error}") from None
     except ValidationError as error:
         raise SpecError("; ".join(_sentence(e) for e in error.errors())) from None
+    except ValueError as error:
+        raise SpecError(f"not valid TOML: {error}") from None
+    except RecursionError:
+        raise SpecError("not valid TOML: nested too deeply") from None
 
 
 def _sentence(error: Any) -> str:

@@ -17,9 +17,9 @@ from engine.failure import (
     classify,
     raise_on_terminate,
     write_exit_file,
-    write_json,
 )
-from engine.fetch import read_fetched, read_spec
+from engine.fetch import Fetched, read_fetched, read_spec
+from engine.record import write_json
 from engine.report import Report, process_memory_peak_bytes
 from engine.spec import Spec
 
@@ -66,8 +66,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     spec = read_spec(path)
     fetched = read_fetched(run)
     stay_offline()
-    from engine.data import chat_template
-    from engine.prepare import load_tokenizer, read_report
+    from engine.prepare import read_report
 
     prepared = read_report(run)
     device = own_device(spec)
@@ -78,27 +77,24 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         data_hash=prepared["data_hash"],
     )
 
-    from transformers import set_seed
-
-    from engine import model, save, shard
+    from engine import save, shard
     from engine.measure import StepMeter
     from engine.recipes import sft
 
-    checkpoint = save.newest_complete(run, report) if options.resume else None
+    resumes = options.resume and not options.smoke
+    checkpoint = save.newest_complete(run, report) if resumes else None
     refuse_old_checkpoints(run, options)
+    if nothing_left(spec, run, checkpoint, prepared["kept"]):
+        say(report, f"{run}: its last step is trained, and model/ has it: nothing was changed")
+        return EXIT_OK
+    if not options.smoke:
+        say(report, sft.uneven_epoch(spec, prepared["kept"]))
     shard.start_ranks(spec)
     if RANK == 0 and spec.parallel.strategy == "zero3":
         write_json(run / "ds_config.json", shard.deepspeed_config(spec))
     settings = sft.arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
-    report.phase("loading model")
-    set_seed(spec.training.seed)
-    tokenizer = load_tokenizer(fetched.path)
-    tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
-    base = model.load_base(spec, fetched.path, LOCAL_RANK)
-
-    report.phase("wrapping")
     meter = StepMeter(
         report,
         settings.device,
@@ -112,15 +108,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         keep=spec.training.save_total_limit,
         scales_loss=spec.model.dtype == "float16",
     )
-    trainer = sft.build(
-        spec,
-        settings,
-        base,
-        tokenizer,
-        sft.rows(run, spec, smoke=options.smoke),
-        model.adapter_config(spec, fetched.revision),
-        [meter, checkpoints],
-    )
+    rows = sft.rows(run, spec, smoke=options.smoke)
+    trainer = load(spec, settings, fetched, rows, [meter, checkpoints], report)
     meter.attach(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
@@ -129,8 +118,9 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report.phase("saving")
         save.save_model(trainer, spec, fetched, run, report)
     measured = save.gather(meter.measured())
-    if RANK == 0 and not checkpoints.stopped:
-        name = "smoke.json" if options.smoke else "result.json"
+    name = "smoke.json" if options.smoke else "result.json"
+    is_news = meter.step_seconds or not (run / name).exists()
+    if RANK == 0 and not checkpoints.stopped and is_news:
         write_json(run / name, save.result(run, measured, time.monotonic() - began))
     report.totals = {
         "steps": len(meter.step_seconds),
@@ -138,6 +128,44 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         "train_loss": meter.losses[-1] if meter.losses else None,
     }
     return EXIT_STOPPED if checkpoints.stopped else EXIT_OK
+
+
+def load(
+    spec: Spec, settings: Any, fetched: Fetched, rows: Any, callbacks: list[Any], report: Report
+) -> Any:
+    """The trainer with the model in it."""
+    from transformers import set_seed
+
+    from engine import model
+    from engine.data import chat_template
+    from engine.prepare import load_tokenizer
+    from engine.recipes import sft
+
+    report.phase("loading model")
+    set_seed(spec.training.seed)
+    tokenizer = load_tokenizer(fetched.path)
+    tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
+    base = model.load_base(spec, fetched.path, LOCAL_RANK)
+    report.phase("wrapping")
+    adapter = model.adapter_config(spec, fetched.revision)
+    return sft.build(spec, settings, base, tokenizer, rows, adapter, callbacks)
+
+
+def nothing_left(spec: Spec, run: Path, checkpoint: Path | None, rows: int) -> bool:
+    """Whether the run has reached its last step and the model of that step is written."""
+    from engine import save
+    from engine.recipes import sft
+
+    if checkpoint is None or save.step_of(checkpoint) < sft.total_steps(spec, rows):
+        return False
+    return save.is_in_model(run, checkpoint)
+
+
+def say(report: Report, text: str | None) -> None:
+    """Tell once, from rank 0, what the user should know, if there is anything."""
+    if RANK == 0 and text is not None:
+        report.warn(text)
+        print(text, file=sys.stderr)  # noqa: T201
 
 
 def stay_offline() -> None:

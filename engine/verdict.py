@@ -56,7 +56,8 @@ def judge(evidence: Evidence) -> Verdict:
     """The one code: the first cause, not what it caused in the others."""
     found = _ranks(evidence) if evidence.ranks else _command(evidence)
     if evidence.stop_asked and found.code in (EXIT_COMM, EXIT_STOPPED):
-        lost = f"; while it stopped: {found.message}" if found.failure else ""
+        own_end = not evidence.ranks  # a command that saves nothing is ended by the watch itself
+        lost = f"; while it stopped: {found.message}" if found.failure and not own_end else ""
         return Verdict(code=EXIT_STOPPED, message=EXIT_MEANING[EXIT_STOPPED] + lost)
     return found
 

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,7 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from engine import processes
-from engine.events import EXIT_CANNOT_WRITE, EXIT_OK, EXIT_OTHER
+from engine.events import (
+    EXIT_BAD_SPEC,
+    EXIT_CANNOT_WRITE,
+    EXIT_COMM,
+    EXIT_OK,
+    EXIT_OTHER,
+    exit_code,
+)
 from engine.evidence import exit_file, gather
 from engine.record import (
     launcher_is_gone,
@@ -44,16 +52,23 @@ STALE_SECONDS = 60.0
 LOW_DISK_BYTES = 2 * 1024**3
 
 
-def begin(run: Path, pid: int) -> int:
+def begin(run: Path, pid: int, *, new: bool = False) -> int:
     """Make a process the run's launcher; prints the number of the next attempt.
 
-    Refuses, with 70, while another launcher or the training it left behind is alive.
+    Refuses, with 70, while another launcher or the training it left behind is alive; a `new`
+    run, with 64, where an earlier one left checkpoints. A refusal leaves everything as it was.
     """
     with _only_one(run):
-        owner = living_owner(run)
+        one_of_many = os.environ.get("NNODES", "1") not in ("", "1")
+        owner = living_owner(run, elsewhere=not one_of_many)
         if owner is not None:
-            _say(f"this run is already going (process {owner}): tunewright watch {run.resolve()}")
+            _say(f"this run is already going ({owner}): tunewright watch {run.resolve()}")
             return EXIT_OTHER
+        old = next((run / "checkpoints").glob("checkpoint-*"), None) if new else None
+        if old is not None:
+            _say(f"there is {old.name} already: go on with --resume, or move checkpoints/ away")
+            return EXIT_BAD_SPEC
+        earlier = _earlier_end(run)
         (run / "stop").unlink(missing_ok=True)
         attempt = 1 + max(_numbers(run / "exit"), default=-1)
         identity = {
@@ -63,12 +78,21 @@ def begin(run: Path, pid: int) -> int:
             "boot_id": processes.boot_id(),
             "host": socket.gethostname(),
         }
-        write_state(run, {"phase": "starting", "attempt": attempt, "pid": pid})
+        write_state(run, {"phase": "starting", "attempt": attempt, "pid": pid, "earlier": earlier})
         # Readers learn from the new attempt that the end of an earlier one is history.
         tell(run, {"attempt": attempt}, "phase", phase="starting", progress=None, detail=None)
         write_json(run / "launch.json", {"schema": 1, **identity, "started": time.time()})
     print(attempt)  # noqa: T201
     return EXIT_OK
+
+
+def _earlier_end(run: Path) -> dict[str, Any] | None:
+    """How the run had ended before, for a start that is refused before its first stage."""
+    state = read_json(run / "state.json")
+    if state.get("phase") == "starting":
+        earlier = state.get("earlier")
+        return earlier if isinstance(earlier, dict) else None
+    return state if exit_code(state.get("exit_code")) is not None else None
 
 
 @contextlib.contextmanager
@@ -83,12 +107,21 @@ def _only_one(run: Path) -> Iterator[None]:
 
 
 def _numbers(folder: Path) -> list[int]:
-    return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
+    return [int(path.name) for path in folder.glob("*") if re.fullmatch("[0-9]{1,9}", path.name)]
 
 
 def end(run: Path, code: int, reason: str) -> int:
-    """Record how the run ended; run.sh's own reason says more than the last stage's."""
+    """Record how the run ended; run.sh's own reason says more than the last stage's.
+
+    A start that was refused before its first stage changed nothing: the run ended as it had.
+    """
     state = read_json(run / "state.json")
+    earlier = state.get("earlier")
+    if state.get("phase") == "starting" and isinstance(earlier, dict):
+        tell(run, state, "warn", text=f"another start was refused: {reason}")
+        before = {**earlier, "attempt": state.get("attempt")}
+        record_end(run, exit_code(earlier.get("exit_code")) or EXIT_OK, before)
+        return EXIT_OK
     record_end(run, code, {**state, "message": reason or state.get("message")})
     return EXIT_OK
 
@@ -196,8 +229,18 @@ def _finish(stage: Stage) -> int:
     if verdict.failure is not None:
         _tell_failure(stage, verdict)
     if launcher_is_gone(stage.run):
-        record_end(stage.run, verdict.code, state)
+        _record_unfinished(stage, verdict, state)
     return verdict.code
+
+
+def _record_unfinished(stage: Stage, verdict: Verdict, state: dict[str, Any]) -> None:
+    """Nobody is left to go on: only a training that is done has done what the run is for."""
+    if verdict.code == EXIT_OK and not stage.ranks:
+        text = f"run.sh was ended while {stage.phase}, so nothing was trained"
+        verdict = Verdict(code=EXIT_COMM, failure="killed", message=text)
+        state = {**state, "failure": verdict.failure, "message": text}
+        _tell_failure(stage, verdict)
+    record_end(stage.run, verdict.code, state)
 
 
 def _tell_failure(stage: Stage, verdict: Verdict) -> None:
@@ -257,6 +300,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     first = commands.add_parser("begin", help="write launch.json, print the next attempt")
     first.add_argument("--pid", type=int, required=True)
+    first.add_argument("--new", action="store_true", help="refuse where checkpoints are already")
     middle = commands.add_parser(
         "stage", help="watch a process to its end; its code is the stage's"
     )
@@ -277,7 +321,7 @@ def main(given: list[str] | None = None) -> int:
     options = _arguments(given)
     if options.command == "begin":
         try:
-            return begin(options.run, options.pid)
+            return begin(options.run, options.pid, new=options.new)
         except OSError as error:
             _say(f"cannot write in {options.run.resolve()}: {error.strerror}")
             return EXIT_CANNOT_WRITE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from engine.spec import SETTINGS
 from wizard import paths
 from wizard.cli import build_parser, main
+from wizard.commands.chat import greeting
 from wizard.commands.terminal import print_exactly
 
 ROW = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
@@ -231,3 +233,161 @@ def test_bytes_of_an_odd_file_name_are_printed_as_they_are(
 ) -> None:
     print_exactly("a\udcffé\n")
     assert capfdbinary.readouterr().out == b"a\xff\xc3\xa9\n"
+
+
+def tunewright(*argv: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "wizard", *argv],
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def planned_model(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
+    assert main(["plan", "--json", *argv]) == 0
+    spec = json.loads(capsys.readouterr().out)["plans"][0]["spec"]
+    return spec["model"]["model"], spec["data"]["data"]
+
+
+def test_an_options_model_and_data_win_over_a_presets_which_win_over_nothing(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preset = tmp_path / "p.toml"
+    other = tmp_path / "other.jsonl"
+    shutil.copy(data, other)
+    text = 'schema = 1\ntitle = "T"\n[settings]\nmodel = "Qwen/Qwen3-0.6B"\n'
+    preset.write_text(text)
+    argv = ["--data", data, "--preset", str(preset)]
+    assert planned_model(capsys, *argv) == ("Qwen/Qwen3-0.6B", data)
+    assert planned_model(capsys, *argv, "--model", MODEL) == (MODEL, data)
+    assert planned_model(capsys, *argv, "--set", f"model={MODEL}") == (MODEL, data)
+
+
+def test_an_option_and_a_setting_of_one_name_must_agree(
+    data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agreeing = ["--model", MODEL, "--data", data, "--set", f"model={MODEL}"]
+    assert planned_model(capsys, *agreeing) == (MODEL, data)
+    for other in ("model=Qwen/Qwen3-0.6B", "data=/other.jsonl"):
+        code, line = refused(capsys, "plan", "--model", MODEL, "--data", data, "--set", other)
+        assert (code, "contradict each other" in line) == (2, True), line
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [
+        ("--name", "", 2),
+        ("--output", "", 2),
+        ("--preset", "", 2),
+        ("--machine", " ", 2),
+        ("--name", "\udcff", 2),
+        ("--name", "a/b", 2),
+        ("--devices", "-1", 2),
+        ("--devices", "0,0", 2),
+        ("--devices", "", 2),
+        ("--output", "~nosuchuser/runs", 2),
+        ("--output", "x" * 300, 2),
+        ("--output", "\udcff", 2),
+        ("--model", "x" * 300, 2),
+        ("--model", "/m\udcff", 2),
+        ("--data", "/d\udcff", 4),
+        ("--data", "~nosuchuser/d", 4),
+        ("--preset", "x" * 300 + ".toml", 2),
+        ("--machine", "~nosuchuser/m.json", 2),
+        ("--set", "devices=GPU-1", 6),
+        ("--set", "num_devices=99999999999", 2),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_one_sentence_that_names_it(
+    data: str, capsys: pytest.CaptureFixture[str], option: str, value: str, code: int
+) -> None:
+    argv = {"--model": MODEL, "--data": data, "--machine": "8xH100-SXM", option: value}
+    if option == "--set":
+        del argv["--machine"]
+    got, line = refused(
+        capsys, "run", "--dry-run", *(word for pair in argv.items() for word in pair)
+    )
+    assert got == code, line
+    assert option.lstrip("-") in line or value.partition("=")[0] in line
+
+
+@pytest.mark.parametrize("home", ["~nosuchuser/x", "/" + "x" * 300])
+@pytest.mark.parametrize("command", ["runs", "watch", "presets list"])
+def test_a_home_that_cannot_be_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: str, command: str
+) -> None:
+    monkeypatch.setenv("TUNEWRIGHT_HOME", home)
+    code, line = refused(capsys, *command.split())
+    assert (code, "TUNEWRIGHT_HOME" in line) == (2, True), line
+
+
+@pytest.mark.parametrize("command", ["watch", "stop", "chat"])
+@pytest.mark.parametrize("name", ["x" * 300, "~nosuchuser/run", "a\udcff"])
+def test_a_name_that_no_run_has_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    code, _ = refused(capsys, command, name)
+    assert code == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "buffered"),
+    [
+        (["presets", "list"], True),
+        (["presets", "list"], False),
+        (["presets", "list", "--json"], True),
+        (["--help"], True),  # argparse itself is silent about a write that fails at once
+    ],
+)
+def test_a_full_disk_behind_the_output_is_one_sentence(argv: list[str], buffered: bool) -> None:
+    with open("/dev/full", "wb") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "wizard", *argv],
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert process.returncode == 1
+    assert process.stderr == b"tunewright: cannot write: No space left on device\n"
+
+
+def test_text_that_a_terminals_encoding_lacks_is_shown_as_an_escape(
+    data: str, own_home: Path
+) -> None:
+    done = tunewright("plan", "--model", MODEL, "--data", data, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert b"\\xd7" in done.stdout
+    assert tunewright("plan", "--model", "模型", PYTHONIOENCODING="ascii").returncode == 2
+
+
+def test_chat_says_whom_it_asks_and_how_to_leave() -> None:
+    assert greeting(Path("/runs/a"), base=True).startswith("the untuned model of /runs/a;")
+    assert "Ctrl+D leaves" in greeting(Path("/runs/a"), base=False)
+
+
+def test_the_length_of_an_answer_is_a_number_of_tokens() -> None:
+    assert build_parser().parse_args(["chat", "run"]).max_new_tokens == 256
+    for wrong in ("0", "-3", "many", "99999999999999"):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args(["chat", "run", f"--max-new-tokens={wrong}"])
+
+
+def test_an_empty_list_of_devices_is_said_in_words(
+    data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["plan", "--model", MODEL, "--data", data, "--set", "device_kind=cpu"]
+    assert main(argv) == 0
+    assert "devices = none: CPU ranks have no names" in capsys.readouterr().out
+
+
+def test_a_hub_cache_that_cannot_be_is_one_sentence(
+    data: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HOME", "~nosuchuser/hub")
+    code, line = refused(capsys, "plan", "--model", MODEL, "--data", data)
+    assert (code, "HF_HOME" in line) == (2, True)
+    assert main(["probe"]) == 0

@@ -296,3 +296,9 @@ def greedy_answer(folder: Path, question: str) -> str:
     )
     output = language_model.generate(**inputs, max_new_tokens=16, do_sample=False)
     return str(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :]))
+
+
+def test_the_last_lines_say_where_model_and_run_are_and_how_to_talk_to_it() -> None:
+    text = "\n".join(demo.closing(Path("/cache/models/m"), Path("/runs/a b")))
+    assert "/cache/models/m\n" in text
+    assert text.endswith("tunewright chat '/runs/a b'")

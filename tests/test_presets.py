@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,33 @@ def test_a_damaged_saved_file_is_told_and_does_not_hide_the_others(own_home: Pat
     assert len(presets.shipped_and_saved()) == 3
     (problem,) = presets.broken()
     assert "not valid TOML" in problem.what
+
+
+def test_a_file_nested_too_deeply_is_told_and_does_not_hide_the_others(own_home: Path) -> None:
+    folder = own_home / "presets"
+    folder.mkdir()
+    (folder / "deep.toml").write_text("a=" + "[" * 100_000)
+    assert len(presets.shipped_and_saved()) == 3
+    (problem,) = presets.broken()
+    assert "nested too deeply" in problem.what
+
+
+def test_only_regular_files_of_a_presets_size_are_read(own_home: Path) -> None:
+    folder = own_home / "presets"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe.toml")
+    (folder / "folder.toml").mkdir()
+    (folder / "zero.toml").symlink_to("/dev/zero")
+    (folder / "large.toml").write_bytes(b"#" * (2 * 1024**2))
+    assert len(presets.shipped_and_saved()) == 3
+    told = [problem.what for problem in presets.broken()]
+    assert told == ["not a regular file", "larger than 1 MiB"] + ["not a regular file"] * 2
+    with pytest.raises(ProblemError, match="not a regular file"):
+        presets.load("/dev/zero")
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".toml", "a/" * 3000, "~nosuchuser/p.toml", "/\0"])
+def test_a_name_that_no_file_has_is_one_sentence(name: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        presets.load(name)
+    assert caught.value.problem.exit_code == 2

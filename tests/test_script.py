@@ -34,6 +34,9 @@ HOSTILE = (
     "' ; touch RAN ; '",
     "# shellcheck disable=all",
     "-rf *",
+    "$(touch RAN)",
+    "`touch RAN`",
+    "a\\",
 )
 
 
@@ -77,7 +80,8 @@ def write_specs_with_bash(text: str, folder: Path) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize("variant", variants())
 def test_shellcheck_and_bash_have_nothing_to_say(variant: str, tmp_path: Path) -> None:
-    text = render(variants()[variant], name=variant)["run.sh"]
+    main = variants()[variant]
+    text = render(main, name=main.title, python=f"/{main.title}")["run.sh"]
     file = tmp_path / "run.sh"
     file.write_text(text, encoding="utf-8", newline="")
     checked = subprocess.run(
@@ -124,6 +128,17 @@ def test_any_text_reaches_the_spec_unchanged_and_runs_nothing(tmp_path: Path, te
     assert loads((folder / "spec.toml").read_bytes().decode()) == main.spec
     assert {path.name for path in folder.iterdir()} == {"run.sh", "spec.toml"}
     assert json.loads(files["plan.json"])["title"] == text
+
+
+def test_a_spec_that_finds_no_room_leaves_no_part_of_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.sh").write_text(render(plan())["run.sh"])
+    (folder / "spec.toml.part").symlink_to("/dev/full")
+    told = subprocess.run(["bash", folder / "run.sh"], capture_output=True, text=True, check=False)
+    assert told.returncode == 73
+    assert "cannot write spec.toml" in told.stderr
+    assert [path.name for path in folder.iterdir()] == ["run.sh"]
 
 
 def test_an_edited_spec_wins_and_is_named(tmp_path: Path) -> None:

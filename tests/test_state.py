@@ -13,9 +13,20 @@ from hypothesis import strategies as st
 from engine.events import EXIT_STOPPED
 from wizard.dashboard.state import KEPT_LOSSES, KEPT_PHASES, RunState, fold, with_status
 
+BEGAN = 1_800_000_000.0
+
 
 def event(kind: str, t: float, rank: int | None = 0, **fields: Any) -> dict[str, Any]:
-    return {"t": t, "kind": kind, "rank": rank, "attempt": 0, "rung": 0, "step": None, **fields}
+    """`t` is in seconds after BEGAN."""
+    return {
+        "t": BEGAN + t,
+        "kind": kind,
+        "rank": rank,
+        "attempt": 0,
+        "rung": 0,
+        "step": None,
+        **fields,
+    }
 
 
 def folded(*events: dict[str, Any]) -> RunState:
@@ -147,7 +158,7 @@ def test_time_per_stage_is_exact_however_often_phases_change() -> None:
     events = [event("phase", float(n * 10), phase=phase) for n, phase in enumerate(phases)]
     state = folded(*events)
     assert len(state.phases) == KEPT_PHASES
-    assert state.stage_seconds(len(phases) * 10.0) == {
+    assert state.stage_seconds(BEGAN + len(phases) * 10.0) == {
         "training": KEPT_PHASES * 10.0,
         "saving": KEPT_PHASES * 10.0,
     }
@@ -158,7 +169,7 @@ def test_a_phase_that_is_read_late_takes_its_place_in_time() -> None:
         event("phase", 30, phase="loading model"), event("phase", 20, None, phase="starting")
     )
     assert state.phase == "loading model"
-    assert state.stage_seconds(35.0) == {"starting": 10.0, "loading model": 5.0}
+    assert state.stage_seconds(BEGAN + 35.0) == {"starting": 10.0, "loading model": 5.0}
 
 
 def test_time_after_the_end_belongs_to_no_stage() -> None:
@@ -168,7 +179,7 @@ def test_time_after_the_end_belongs_to_no_stage() -> None:
         event("done", 10, None, exit_code=0),
     )
     assert state.exit_code == 0
-    assert state.stage_seconds(500.0) == {"training": 10.0}
+    assert state.stage_seconds(BEGAN + 500.0) == {"training": 10.0}
 
 
 def test_a_sensor_that_falls_silent_is_unknown_again() -> None:
@@ -213,10 +224,22 @@ MORE = ("world_size", "total_steps", "exit_code", "failure", "metrics", "stale",
     st.dictionaries(st.sampled_from(KEYS + MORE), garbage, max_size=8),
 )
 def test_garbage_in_any_field_is_survived(kind: str, fields: dict[str, Any]) -> None:
-    state = folded({"t": 1.0, "kind": kind, **fields}, step(2, 0, 1))
+    state = folded({"t": BEGAN, "kind": kind, **fields}, step(2, 0, 1))
     assert state.updated is not None
     state.eta_seconds()
     with_status(state, fields)
+
+
+@pytest.mark.parametrize("t", [10**400, 9e17, 0, -1, True, "now", None, math.nan])
+def test_a_time_that_no_clock_says_makes_no_event(t: Any) -> None:
+    before = folded(step(1, 0, 1))
+    assert fold(before, {**step(2, 0, 2), "t": t}) == before
+
+
+@pytest.mark.parametrize("code", [True, -1, 256, 99999999999, 10**400, "0", 1.0])
+def test_a_number_that_no_process_ends_with_is_no_end(code: Any) -> None:
+    state = with_status(folded(event("done", 1, None, exit_code=code)), {"exit_code": code})
+    assert not state.ended
 
 
 @pytest.mark.parametrize("lines", [200, 4000])

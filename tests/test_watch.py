@@ -7,24 +7,28 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine import processes
+from engine import preflight, processes
 from engine.events import (
     EXIT_BAD_DATA,
+    EXIT_BAD_SPEC,
     EXIT_CANNOT_WRITE,
     EXIT_COMM,
     EXIT_GPU_OOM,
     EXIT_HOST_OOM,
+    EXIT_MEANING,
     EXIT_OK,
     EXIT_OTHER,
     EXIT_STOPPED,
 )
 from engine.preflight import MissingDevicesError, visible
+from engine.record import write_json, write_state
 from engine.spec import ParallelTable
 from engine.verdict import Evidence, Verdict, judge
 from tests.runner.waiting import until
@@ -211,6 +215,7 @@ def test_a_stop_file_ends_a_command_that_saves_nothing(run: Path, start: Any) ->
     watcher.communicate(timeout=PATIENCE_SECONDS)
     assert watcher.returncode == EXIT_STOPPED
     assert child.wait(timeout=PATIENCE_SECONDS) == -signal.SIGTERM
+    assert state(run)["message"] == EXIT_MEANING[EXIT_STOPPED]
 
 
 def test_training_is_never_signalled_by_a_stop_file(run: Path, start: Any) -> None:
@@ -247,6 +252,30 @@ def test_the_watch_records_the_end_when_run_sh_is_gone(run: Path, start: Any) ->
     watcher.communicate(timeout=PATIENCE_SECONDS)
     assert (state(run)["exit_code"], state(run)["phase"]) == (EXIT_OK, "done")
     assert told(run)[-1]["kind"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("code", "ends", "failure"),
+    [(0, EXIT_COMM, "killed"), (65, EXIT_BAD_DATA, "bad_data")],
+)
+def test_a_run_that_is_killed_before_it_trains_is_not_done(
+    code: int, ends: int, failure: str, run: Path, start: Any
+) -> None:
+    launcher = start("sleep", "600")
+    begin(run, launcher.pid)
+    child = start("bash", "-c", f"until [ -e '{run}/go' ]; do sleep 0.05; done")
+    watcher = watch_stage(run, child.pid)
+    until(lambda: state(run).get("stage_pid") == child.pid)
+    launcher.kill()
+    launcher.wait()
+    (run / "exit" / "0" / "preparing").write_text(str(code))
+    (run / "go").touch()
+    child.wait()
+    _, error = watcher.communicate(timeout=PATIENCE_SECONDS)
+    assert (state(run)["exit_code"], state(run)["failure"]) == (ends, failure)
+    assert state(run)["phase"] == "failed"
+    assert told(run)[-1]["exit_code"] == ends
+    assert ("nothing was trained" in error) == (failure == "killed")
 
 
 def test_ranks_that_outlive_torchrun_are_ended(run: Path, start: Any) -> None:
@@ -302,6 +331,87 @@ def test_a_second_launcher_is_refused_while_training_goes_on_without_its_first(
     child.kill()
     child.wait()
     watcher.communicate(timeout=PATIENCE_SECONDS)
+
+
+def test_a_second_launcher_is_refused_while_only_ranks_are_left(run: Path, start: Any) -> None:
+    begin(run, start("true").pid)
+    rank = start("sleep", "600")
+    left = {"phase": "training", "processes": {str(rank.pid): processes.start_time(rank.pid)}}
+    write_state(run, left)
+    code, _, error = begin(run, os.getpid())
+    assert code == EXIT_OTHER
+    assert f"process {rank.pid}" in error
+    rank.kill()
+    rank.wait()
+    assert begin(run, os.getpid())[0] == EXIT_OK
+
+
+def test_a_run_of_another_machine_is_left_alone_while_it_shows_signs_of_life(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = {"pid": 1, "start_time": 1, "boot_id": "another", "host": "another-host"}
+    write_json(run / "launch.json", launch)
+    write_state(run, {"phase": "training"})
+    before = (run / "state.json").read_bytes()
+    code, _, error = begin(run, os.getpid())
+    assert code == EXIT_OTHER
+    assert "already going (on another-host)" in error
+    assert (run / "state.json").read_bytes() == before
+    monkeypatch.setenv("NNODES", "2")
+    assert begin(run, os.getpid())[0] == EXIT_OK
+    monkeypatch.delenv("NNODES")
+    write_json(run / "launch.json", launch)
+    write_json(run / "state.json", {**state(run), "updated": time.time() - 600})
+    assert begin(run, os.getpid())[0] == EXIT_OK
+
+
+def test_a_new_run_is_refused_beside_old_checkpoints_and_changes_nothing(run: Path) -> None:
+    (run / "checkpoints" / "checkpoint-8").mkdir(parents=True)
+    write_state(run, {"phase": "done", "exit_code": 0})
+    before = (run / "state.json").read_bytes()
+    child = watch(run, "begin", "--pid", str(os.getpid()), "--new")
+    _, error = child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == EXIT_BAD_SPEC
+    assert "checkpoint-8" in error
+    assert "--resume" in error
+    assert (run / "state.json").read_bytes() == before
+    assert not (run / "launch.json").exists()
+
+
+def test_a_start_refused_before_its_first_stage_leaves_the_end_as_it_was(run: Path) -> None:
+    write_state(run, {"phase": "stopped", "exit_code": 75, "message": "stopped"})
+    begin(run, os.getpid())
+    watch(run, "end", "--code", "69", "--reason", "no GPU").communicate(timeout=PATIENCE_SECONDS)
+    ended = state(run)
+    assert (ended["phase"], ended["exit_code"], ended["message"]) == ("stopped", 75, "stopped")
+    assert "another start was refused: no GPU" in [event.get("text") for event in told(run)]
+
+
+def test_a_full_disk_does_not_keep_the_end_out_of_the_state(run: Path) -> None:
+    write_state(run, {"phase": "training", "message": "x" * 99})
+    part = run / f"state.json.{os.getpid()}.part"
+    part.symlink_to("/dev/full")
+    write_state(run, {"phase": "failed", "exit_code": EXIT_CANNOT_WRITE})
+    assert state(run)["exit_code"] == EXIT_CANNOT_WRITE
+    assert not os.path.lexists(part)
+    part.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_json(run / "state.json", {})
+    assert not os.path.lexists(part)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"[" * 50_000, None], ids=["not UTF-8", "deep", "folder"]
+)
+def test_a_spec_that_cannot_be_read_is_one_sentence(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.mkdir() if content is None else spec.write_bytes(content)
+    assert preflight.main([str(spec), "--ranks", "1"]) == EXIT_BAD_SPEC
+    said = capsys.readouterr().err
+    assert said.startswith(f"{spec}: ")
+    assert said.count("\n") == 1
 
 
 def test_a_new_begin_forgets_the_old_stop_and_counts_attempts_on(tmp_path: Path) -> None:

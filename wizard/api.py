@@ -88,12 +88,15 @@ def _nothing_fits(plans: Sequence[Plan]) -> Problem:
 
 
 def with_preset(answers: Answers, preset: Preset) -> Answers:
-    """Answers with a preset below the user's own settings."""
+    """Answers with a preset below the user's own; its model and data stand in for absent ones."""
+    settings = {k: v for k, v in preset.settings.items() if k not in ("model", "data")}
     return replace(
         answers,
+        model=answers.model if answers.model is not None else preset.settings.get("model"),
+        data=answers.data if answers.data is not None else preset.settings.get("data"),
         preset=preset.name,
         goal=preset.goal or answers.goal,
-        preset_settings=preset.settings,
+        preset_settings=settings,
     )
 
 
@@ -101,17 +104,29 @@ def absolute(answers: Answers) -> Answers:
     """Answers whose model and data are absolute paths where they are files.
 
     A run starts in its own folder, so a relative path would point elsewhere.
+    Raises ProblemError, naming the option, for what cannot be a path.
     """
     return replace(
         answers,
         model=_absolute_model(answers.model) if answers.model else answers.model,
-        data=str(Path(answers.data).expanduser().absolute()) if answers.data else answers.data,
+        data=_absolute_data(answers.data) if answers.data else answers.data,
     )
 
 
 def _absolute_model(name: str) -> str:
-    path = Path(name).expanduser()
-    return str(path.absolute()) if path.exists() or not HUB_ID.fullmatch(name) else name
+    path = paths.expanded(name, "--model")
+    return str(path.absolute()) if _exists(path) or not HUB_ID.fullmatch(name) else name
+
+
+def _absolute_data(name: str) -> str:
+    return str(paths.expanded(name, "--data", exit_code=4).absolute())
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder on the way may not be entered
+        return True
 
 
 def run_name(plan: Plan, root: Path, today: datetime.date | None = None) -> str:
@@ -142,7 +157,7 @@ def render(plans: Sequence[Plan], plan: Plan, facts: Facts, name: str) -> dict[s
 
 def runs_root(output: str | None) -> Path:
     """The folder that holds run folders."""
-    return Path(output).expanduser().absolute() if output else paths.runs()
+    return paths.runs() if output is None else paths.expanded(output, "--output").absolute()
 
 
 def write_run(plans: Sequence[Plan], plan: Plan, facts: Facts, name: str, root: Path) -> Path:

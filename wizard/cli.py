@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -13,25 +15,54 @@ from wizard.problem import ProblemError
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""The disk behind the output, or behind a file of ours."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    args = build_parser().parse_args(argv)
+    _accept_every_text()
     try:
-        code: int = args.run(args)
+        return _run(argv)
     except ProblemError as error:
         print(f"tunewright: {_one_line(str(error.problem))}", file=sys.stderr)
         return error.problem.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away; Python must not complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 1
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            _discard_output()
+            where = f" {_one_line(error.filename)}" if error.filename else ""
+            print(f"tunewright: cannot write{where}: {error.strerror}", file=sys.stderr)
+            return 1
         return _internal(error)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        args = build_parser().parse_args(argv)
+        code: int = args.run(args)
+    finally:
+        sys.stdout.flush()
     return code
+
+
+def _accept_every_text() -> None:
+    """Show what a terminal's encoding lacks as an escape, and give a closed output a place."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Python writes what is left at exit, and must not complain again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser() -> argparse.ArgumentParser:

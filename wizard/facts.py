@@ -333,6 +333,12 @@ class Dataset:
     dropped_rows: int = 0
     disk_bytes: int = 0
     longest_row_chars: int = 0
+    longest_row_bytes: int = 0
+    """Of its texts as UTF-8."""
+    longest_row_tokens: int = 0
+    """Most tokens of a row with its turns' marks, estimated without the tokenizer."""
+    most_turns: int = 0
+    """Texts of the row that has most of them."""
     total_chars: int = 0
     problems: tuple[Problem, ...] = ()
     """Bad rows, each with its line; at most twenty are kept."""

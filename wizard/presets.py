@@ -22,6 +22,8 @@ SCHEMA = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 KEYS = ("schema", "title", "description", "goal", "settings")
 Origin = Literal["shipped", "saved", "file"]
+LIMIT_BYTES = 1024**2
+"""A larger file is no preset."""
 
 NEVER: Mapping[str, str] = {
     "trust_remote_code": "it would run code that comes with a model",
@@ -67,7 +69,7 @@ def load(name_or_path: str) -> Preset:
     Raises ProblemError when there is none, offering the nearest name, or it cannot be used.
     """
     if name_or_path.endswith(".toml") or os.sep in name_or_path:
-        return _read(Path(name_or_path).expanduser(), "file")
+        return _read(paths.expanded(name_or_path, "--preset"), "file")
     known = {path.stem: (path, origin) for path, origin in _files()}
     if name_or_path in known:
         return _read(*known[name_or_path])
@@ -109,6 +111,8 @@ def loads(text: str, name: str, origin: Origin) -> Preset:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _refused(f"not valid TOML: {error}", name, "") from None
+    except RecursionError:
+        raise _refused("not valid TOML: nested too deeply", name, "") from None
     for key in document:
         _check_key(key, name)
     if document.get("schema") != SCHEMA:
@@ -153,11 +157,17 @@ def _files() -> Iterator[tuple[Path, Origin]]:
 
 def _read(path: Path, origin: Origin) -> Preset:
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.exists() and not path.is_file():
+            raise _refused("not a regular file", str(path), "give a preset's TOML file")
+        with path.open("rb") as file:
+            content = file.read(LIMIT_BYTES + 1)
+        text = content.decode("utf-8")
     except UnicodeDecodeError:
         raise _refused("not UTF-8 text", str(path), "save it as UTF-8") from None
     except OSError as error:
         raise _refused(f"cannot be read: {error.strerror}", str(path), "check the path") from None
+    if len(content) > LIMIT_BYTES:
+        raise _refused("larger than 1 MiB", str(path), "give a preset's TOML file")
     return loads(text, path.stem, origin)
 
 

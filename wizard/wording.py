@@ -35,6 +35,11 @@ def count(number: float | None) -> str:
     return f"{number:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 device`, `1,024 devices`."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
 def parameters(number: int | None) -> str:
     """A model's size: `8.19 B`, `2.6 M`, `840`."""
     if number is None:
@@ -82,7 +87,7 @@ def setting(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple | list):
-        return ",".join(str(part) for part in value)
+        return ",".join(str(part) for part in value) or "none"
     return str(value)
 
 

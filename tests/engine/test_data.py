@@ -71,6 +71,34 @@ def test_a_file_in_utf_16_is_named_as_such(tmp_path: Path) -> None:
         list(read_rows(write(tmp_path / "d", json.dumps([ANSWERED]).encode("utf-16"))))
 
 
+DEEP = b'{"n": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+def test_a_row_nested_too_deeply_is_one_bad_row_and_names_its_line(tmp_path: Path) -> None:
+    rows = dict(read_rows(write(tmp_path / "d", b'{"n": 1}\n' + DEEP + b'\n{"n": 3}')))
+
+    assert "nested too deeply" in str(rows[2])
+    assert rows[3] == {"n": 3}
+    with pytest.raises(RunError, match="line 2: broken JSON: nested too deeply"):
+        list(read_rows(write(tmp_path / "a", b'[{"n": 1},\n' + DEEP + b"]")))
+
+
+def test_a_number_of_thousands_of_digits_is_broken_json(tmp_path: Path) -> None:
+    huge = b'{"n": ' + b"9" * 5000 + b"}"
+
+    assert "broken JSON" in str(dict(read_rows(write(tmp_path / "d", huge)))[1])
+    with pytest.raises(RunError, match="line 2: broken JSON"):
+        list(read_rows(write(tmp_path / "a", b"[\n" + huge + b"]")))
+
+
+@pytest.mark.parametrize("history", [5, True, "ab", {"q": "a"}, ["qa"], [["q"]], [["q", 1]]])
+def test_a_history_of_another_form_is_a_reason(history: Any) -> None:
+    row = {"instruction": "q", "output": "a", "history": history}
+
+    with pytest.raises(RowError, match="`history` is not"):
+        conversation(row, "alpaca")
+
+
 def test_the_format_is_told_by_the_keys() -> None:
     assert format_of(ANSWERED) == "messages"
     assert format_of({"conversations": []}) == "messages"

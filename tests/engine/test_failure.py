@@ -10,6 +10,7 @@ import pytest
 
 from engine.events import EXIT_OK, FAILURE_EXIT
 from engine.failure import RunError, classify, command, write_exit_file
+from engine.report import Report
 from engine.spec import SpecError
 
 
@@ -65,6 +66,27 @@ def test_the_exit_file_is_whole_and_names_the_end(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "exit/2").iterdir()] == ["rank-00001.json"]
     said = json.loads((tmp_path / "exit/2/rank-00001.json").read_text())
     assert (said["code"], said["failure"], said["last"], said["step"]) == (74, "nan", "training", 9)
+
+
+def test_a_run_folder_that_is_gone_is_not_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+
+    write_exit_file(gone, attempt=0, rank=0, failure=None, code=0, last="done", step=1)
+    Report(gone, rank=0, attempt=0, rung=0).start()
+
+    assert not gone.exists()
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_message_that_is_no_unicode_is_written(tmp_path: Path) -> None:
+    failure = classify(RunError("bad_data", "\udcff.jsonl: no rows"))
+
+    write_exit_file(tmp_path, attempt=0, rank=0, failure=failure, code=65, last="x", step=0)
+
+    said = json.loads((tmp_path / "exit/0/rank-00000.json").read_text())
+    assert said["message"] == failure.message
 
 
 def test_an_exit_file_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:

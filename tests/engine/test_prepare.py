@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine.failure import RunError, write_json
+from engine.data import ChatTokenizer
+from engine.failure import RunError
 from engine.prepare import prepare
+from engine.record import write_json
 from engine.spec import Spec
 from tests.fakes.tiny import make
 
@@ -94,6 +98,28 @@ def test_what_is_prepared_is_used_again_until_something_it_depends_on_changes(ru
     other = prepare(spec(run, lines(GOOD), system="Be brief"), run)
     assert other["data_hash"] != first["data_hash"]
     assert prepare(spec(run, lines(GOOD, GOOD)), run)["rows"] == 2
+
+
+def test_a_run_folder_that_is_gone_is_not_made_again(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    asked = spec(tmp_path / "data", lines(GOOD))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    shutil.copy(run / "fetched.json", gone)
+
+    class Leaves(ChatTokenizer):
+        """Somebody removes the folder when the tokenizer is ready."""
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            shutil.rmtree(gone)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.prepare.ChatTokenizer", Leaves)
+        with pytest.raises(RunError, match="the run folder is gone"):
+            prepare(asked, gone)
+
+    assert not gone.exists()
 
 
 def test_a_missing_file_is_named(run: Path) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from engine.events import decode_all
-from engine.failure import RunError, write_json
+from engine.failure import RunError
 from engine.fetch import Fetched
+from engine.record import write_json
 from engine.report import Report
 from engine.spec import Spec
+from tests.runner import making
 
 pytestmark = pytest.mark.engine
 
@@ -47,6 +49,56 @@ def test_a_folder_others_can_write_is_not_resumed_from(tmp_path: Path) -> None:
 
     with pytest.raises(RunError, match="other users can write here"):
         newest_complete(tmp_path, Report(tmp_path, rank=0, attempt=0, rung=0))
+
+
+@pytest.mark.parametrize(
+    "place", ["checkpoints", "checkpoints/checkpoint-9", "checkpoints/checkpoint-9/optimizer.pt"]
+)
+def test_nothing_on_the_way_to_a_pickle_may_be_writable_by_others(
+    tmp_path: Path, place: str
+) -> None:
+    from engine.save import newest_complete
+
+    report = Report(tmp_path, rank=0, attempt=0, rung=0)
+    whole = checkpoint(tmp_path, 9)
+    assert newest_complete(tmp_path, report) == whole
+    (tmp_path / place).chmod(0o777)
+
+    with pytest.raises(RunError, match=f"{place}: other users can write here"):
+        newest_complete(tmp_path, report)
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "checkpoints/checkpoint-9/optimizer.pt"])
+def test_a_checkpoint_that_leads_elsewhere_is_not_loaded(tmp_path: Path, place: str) -> None:
+    from engine.save import newest_complete
+
+    checkpoint(tmp_path, 9)
+    other = (tmp_path / place).rename(tmp_path / "other")
+    (tmp_path / place).symlink_to(other)
+
+    with pytest.raises(RunError, match=f"{place}: a symbolic link"):
+        newest_complete(tmp_path, Report(tmp_path, rank=0, attempt=0, rung=0))
+
+
+def test_the_rows_that_fill_up_an_epoch_are_counted_as_the_library_repeats_them() -> None:
+    from accelerate.data_loader import BatchSamplerShard
+    from torch.utils.data import BatchSampler
+
+    from engine.recipes.sft import steps_per_epoch, uneven_epoch
+
+    batch = {"effective_batch_size": 8, "per_device_train_batch_size": 2}
+    spec = making.spec(training=batch)
+
+    for rows in range(17, 60):
+        shards = [BatchSamplerShard(BatchSampler(range(rows), 2, False), 2, n) for n in range(2)]
+        batches = [list(shard) for shard in shards]
+        seen = sum(len(batch) for rank in batches for batch in rank)
+        assert len(batches[0]) == len(batches[1]), "uneven ranks would wait for each other"
+        assert steps_per_epoch(spec, rows) == -(-len(batches[0]) // 2)
+        said = uneven_epoch(spec, rows)
+        assert (said is None) == (seen == rows)
+        if said is not None:
+            assert f" {seen % 8 or 8} rows (others 8), {seen - rows} of them" in said
 
 
 def test_only_complete_checkpoints_count_as_kept(tmp_path: Path) -> None:

@@ -138,6 +138,50 @@ def test_a_stop_during_a_slow_save_loses_nothing_and_the_resumed_run_is_the_same
     assert joined == pytest.approx(straight.losses(), abs=1e-5)
 
 
+def test_a_finished_run_that_is_resumed_is_left_as_it_is(make_run: MakeRun) -> None:
+    run = make_run("lora", "ddp", 2, max_steps=4)
+    data = run.folder / "some data.jsonl"
+    rows = data.read_text()
+    data.write_text(rows + rows.splitlines()[0] + "\n")
+    assert run.stage("prepare").returncode == 0
+    assert run.train().returncode == 0
+    (uneven,) = run.events("warn")
+    assert uneven["text"].startswith("17 rows do not divide evenly among 2 ranks")
+    kept = [run.folder / "result.json", *(run.folder / "model").iterdir()]
+    before = {path: path.stat().st_mtime_ns for path in kept}
+
+    assert run.train("--resume", "--attempt", "1").returncode == 0
+
+    assert run.codes(1) == [0, 0]
+    assert run.events("step", attempt=1) == []
+    (said,) = run.events("warn", attempt=1)
+    assert "nothing was changed" in said["text"]
+    assert {path: path.stat().st_mtime_ns for path in kept} == before
+
+
+@pytest.mark.parametrize(
+    ("method", "strategy", "ranks"),
+    [("lora", "ddp", 2), pytest.param("full", "zero3", 2, marks=pytest.mark.slow)],
+)
+def test_a_run_that_stopped_at_its_last_step_only_writes_its_model(
+    make_run: MakeRun, method: str, strategy: str, ranks: int
+) -> None:
+    run = make_run(method, strategy, ranks, max_steps=1)
+    (run.folder / "stop").touch()
+    run.train()
+    assert run.codes() == [75] * ranks
+    assert not (run.folder / "model").exists()
+    (run.folder / "stop").unlink()
+
+    assert run.train("--resume", "--attempt", "1").returncode == 0
+
+    assert run.events("step", attempt=1) == []
+    name = "adapter_model.safetensors" if method == "lora" else "model.safetensors"
+    model = (run.folder / "model" / name).read_bytes()
+    assert model == (run.folder / "checkpoints/checkpoint-1" / name).read_bytes()
+    assert run.read("result.json")["measured"]["steps"] == 0
+
+
 def test_all_weights_are_trained_on_one_device(make_run: MakeRun) -> None:
     run = make_run("full", "single", 1, save_steps=1, save_total_limit=1)
     assert run.train().returncode == 0

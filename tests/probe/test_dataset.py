@@ -12,6 +12,7 @@ import pytest
 from wizard.facts import Dataset
 from wizard.probe import records
 from wizard.probe.dataset import read_dataset
+from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.problem import ProblemError
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
@@ -153,3 +154,49 @@ def test_a_large_file_is_read_in_little_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert found.rows == 10_000
     assert peak_bytes < path.stat().st_size / 2
+
+
+@pytest.mark.parametrize("history", [5, True, {"a": "b"}, "ab", [3], [["a"]], [["a", 3]]])
+def test_a_history_of_another_kind_is_a_bad_row(tmp_path: Path, history: object) -> None:
+    found = read(tmp_path, lines(ALPACA, {**ALPACA, "history": history}, ALPACA))
+    assert (found.rows, found.dropped_rows) == (2, 1)
+    assert "`history`" in found.problems[0].what
+
+
+def test_rows_deeper_than_python_reads_are_told_with_their_line(tmp_path: Path) -> None:
+    found = read(tmp_path, lines(CHAT) + "[" * 200_000 + "\n")
+    assert (found.rows, found.problems[0].where) == (1, "line 2")
+    assert "nested too deeply" in refusal(tmp_path, "[" * 200_000)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "d/" * 3000, "~nosuchuser/rows.jsonl", "a\0b"])
+def test_a_name_that_no_file_has_is_refused(name: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        read_dataset(name)
+    assert caught.value.problem.exit_code == 4
+
+
+@pytest.mark.parametrize("text", ["数字", "12345", "😀", "é" * 9, "a1" * 30, "{}[]()"])
+def test_what_may_take_a_token_for_each_byte_counts_as_that(text: str) -> None:
+    content = text.encode()
+    letters = sum(chr(byte).isalpha() and byte < 128 for byte in content)
+    solid = letters and len(content) >= 40
+    assert most_tokens(content) == len(content) - (0 if solid else letters - -(-letters // 2))
+
+
+def test_prose_counts_half_a_token_for_a_letter_and_never_more_than_its_bytes() -> None:
+    text = b"The quick brown fox jumps over the lazy dog"
+    assert most_tokens(text) == -(-len(text) // 2)
+    assert most_tokens(b"") == 0
+
+
+def test_the_row_with_most_tokens_need_not_be_the_one_with_most_characters(tmp_path: Path) -> None:
+    def row(*texts: str) -> dict[str, Any]:
+        return {"messages": [{"role": "assistant", "content": text} for text in texts]}
+
+    talk = ["ok"] * 50
+    found = read(tmp_path, lines(row("a" * 20 + " " + "b" * 200), row("数" * 90), row(*talk)))
+    assert found.longest_row_chars == 221
+    assert found.longest_row_bytes == 270
+    assert found.most_turns == 50
+    assert found.longest_row_tokens == 50 * TURN_TOKENS + most_tokens("\n".join(talk).encode())

@@ -86,7 +86,7 @@ def test_shards_are_added_up(tmp_path: Path) -> None:
     (made / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     assert read_model(str(made)).parameters == 208
     (made / "model-1.safetensors").unlink()
-    assert "1 of 2 weight files are missing" in refusal(made)
+    assert "1 of 2 weight files missing" in refusal(made)
 
 
 def test_the_dimensions_of_a_multimodal_model_are_those_of_its_text(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_missing_folder_names_the_nearest_one(tmp_path: Path) -> None:
 def test_weights_cut_short_are_refused(tmp_path: Path) -> None:
     made = folder(tmp_path / "m")
     write_weights(made / "model.safetensors", TENSORS, missing_bytes=3)
-    assert "3 bytes are missing" in refusal(made)
+    assert "3 bytes missing" in refusal(made)
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
@@ -180,3 +180,104 @@ def test_an_unknown_hub_id_says_what_to_do() -> None:
 @pytest.mark.parametrize("name", ["", "  ", "/nowhere/at/all", "just-a-word", "a/b/c"])
 def test_what_is_neither_folder_nor_id_is_refused(name: str) -> None:
     assert refusal(name)
+
+
+def test_a_path_is_taken_exactly_as_it_is_given(tmp_path: Path) -> None:
+    for name in ("m ", "m\n", " m"):
+        assert read_model(str(folder(tmp_path / name))).path == str(tmp_path / name)
+    assert "no such folder" in refusal(str(tmp_path / "m"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"hidden_size": True}, "`hidden_size` is true"),
+        ({"hidden_size": "8"}, '`hidden_size` is "8"'),
+        ({"num_hidden_layers": 2.5}, "`num_hidden_layers` is 2.5"),
+        ({"vocab_size": -1}, "`vocab_size` is -1"),
+        ({"model_type": ["llama"]}, '`model_type` is ["llama"]'),
+        ({"dtype": 16}, "`dtype` is 16"),
+        ({"tie_word_embeddings": "yes"}, '`tie_word_embeddings` is "yes"'),
+        ({"text_config": 3}, "`text_config` is not a table"),
+        ({"text_config": {"hidden_size": True}}, "`hidden_size` is true"),
+    ],
+)
+def test_a_value_that_no_configuration_means_is_named(
+    tmp_path: Path, changes: Mapping[str, Any], what: str
+) -> None:
+    assert what in refusal(folder(tmp_path / "m", {**CONFIG, **changes}))
+
+
+def test_a_value_for_each_layer_is_unknown(tmp_path: Path) -> None:
+    model = read_model(str(folder(tmp_path / "m", {**CONFIG, "intermediate_size": [16, 32]})))
+    assert (model.intermediate_size, model.hidden_size) == (None, 8)
+
+
+DEEP = "[" * 200_000
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors.index.json"])
+def test_json_without_end_of_depth_is_refused(tmp_path: Path, file: str) -> None:
+    made = folder(tmp_path / "m")
+    (made / file).write_text(DEEP)
+    assert file in refusal(made)
+
+
+def test_json_without_end_of_depth_in_side_files_is_refused_or_unknown(tmp_path: Path) -> None:
+    made = folder(tmp_path / "m", tokenizer_config__json=DEEP)
+    assert read_model(str(made)).has_chat_template is False
+    header = DEEP.encode()
+    (made / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    assert "its header is not JSON" in refusal(made)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [],
+        {},
+        {"weight_map": []},
+        {"weight_map": {}},
+        {"weight_map": {"a": 3}},
+        {"weight_map": {"a": None, "b": "model.safetensors"}},
+        {"weight_map": {"a": ["model.safetensors"]}},
+        {"weight_map": {"a": "x" * 300}},
+    ],
+)
+def test_an_index_that_names_no_files_is_refused(tmp_path: Path, index: object) -> None:
+    made = folder(tmp_path / "m")
+    (made / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "not a weights index" in refusal(made)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        3,
+        {},
+        {"shape": [-1, 8], "data_offsets": [0, 16]},
+        {"shape": [10**30], "data_offsets": [0, 16]},
+        {"shape": [10**6, 10**6], "data_offsets": [0, 16]},
+        {"shape": ["8"], "data_offsets": [0, 16]},
+        {"shape": [True], "data_offsets": [0, 16]},
+        {"shape": [8], "data_offsets": [16, 0]},
+        {"shape": [8], "data_offsets": [0]},
+        {"shape": None, "data_offsets": None},
+    ],
+)
+def test_a_tensor_that_its_file_cannot_hold_is_refused(tmp_path: Path, tensor: object) -> None:
+    made = folder(tmp_path / "m")
+    header = json.dumps({"w": tensor}).encode()
+    (made / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
+    assert "not a safetensors file" in refusal(made)
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 300, "/a/" + "x" * 300, "a/" + "x" * 250, "a/" * 3000, "~nosuchuser/x", "a\0b"]
+)
+def test_a_name_that_no_file_has_is_one_sentence(name: str) -> None:
+    assert "\n" not in refusal(name)
+
+
+def test_the_hint_about_hub_ids_is_a_clause_of_its_own(tmp_path: Path) -> None:
+    assert "(check the path; a hub id looks like Qwen/Qwen3-8B)" in refusal(tmp_path / "nothing")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from engine.events import encode
 from wizard.problem import ProblemError
-from wizard.runner import process
+from wizard.runner import process, stop
 from wizard.runner.folder import create, find_run, list_runs, summary
 
+NOW = time.time()
 FILES = {"run.sh": "#!/usr/bin/env bash\n", "spec.toml": "version = 1\r\n"}
 
 
@@ -75,16 +79,16 @@ def owned(folder: Path, pid: int, started: int | None = None) -> None:
 
 
 def test_living_runs_come_first_then_the_newest(tmp_path: Path) -> None:
-    made(tmp_path, "old", updated=10, exit_code=0)
-    made(tmp_path, "new", updated=20, exit_code=70)
-    owned(made(tmp_path, "living", updated=5, phase="training"), os.getpid())
+    made(tmp_path, "old", updated=NOW - 10, exit_code=0)
+    made(tmp_path, "new", updated=NOW - 5, exit_code=70)
+    owned(made(tmp_path, "living", updated=NOW - 50, phase="training"), os.getpid())
     (tmp_path / "no run").mkdir()
     assert [run.name for run in list_runs(tmp_path)] == ["living", "new", "old"]
     assert list_runs(tmp_path / "nowhere") == ()
 
 
 def test_a_reused_pid_and_another_boot_are_not_the_run(tmp_path: Path) -> None:
-    folder = made(tmp_path, "run", updated=5, phase="training")
+    folder = made(tmp_path, "run", updated=NOW - 50, phase="training")
     owned(folder, os.getpid(), started=1)
     assert not summary(folder).alive
     owned(folder, os.getpid())
@@ -103,8 +107,88 @@ def test_a_run_whose_script_is_gone_lives_while_its_training_does(tmp_path: Path
     assert summary(folder).alive
 
 
+def test_ranks_that_outlived_everything_else_are_the_run(tmp_path: Path) -> None:
+    ranks = {str(os.getpid()): process.start_time(os.getpid())}
+    folder = made(tmp_path, "run", phase="training", processes=ranks)
+    owned(folder, os.getpid(), started=1)
+    assert summary(folder).alive
+
+
+def elsewhere(root: Path, name: str, updated: float, **state: object) -> Path:
+    folder = made(root, name, updated=updated, **state)
+    identity = {"pid": 1, "start_time": 1, "boot_id": "another", "host": "another-host"}
+    (folder / "launch.json").write_text(json.dumps(identity))
+    return folder
+
+
+def test_a_run_of_another_machine_lives_while_its_state_is_renewed(tmp_path: Path) -> None:
+    assert summary(elsewhere(tmp_path, "fresh", NOW, phase="training")).alive
+    assert not summary(elsewhere(tmp_path, "old", NOW - 600, phase="training")).alive
+    assert not summary(elsewhere(tmp_path, "ended", NOW, exit_code=0)).alive
+    here = elsewhere(tmp_path, "this host", NOW, phase="training")
+    launch = json.loads((here / "launch.json").read_text())
+    (here / "launch.json").write_text(json.dumps({**launch, "host": socket.gethostname()}))
+    assert not summary(here).alive, "after a restart of this machine nothing of it can run"
+
+
+def test_a_run_of_another_machine_can_be_asked_to_stop_and_not_be_killed(tmp_path: Path) -> None:
+    folder = elsewhere(tmp_path, "run", NOW, phase="training")
+    stop.request(folder)
+    assert (folder / "stop").exists()
+    with pytest.raises(ProblemError, match="another-host: it was asked to save"):
+        stop.now(folder)
+
+
+GARBAGE = (
+    "",
+    "[" * 100_000,
+    '{"updated": ' + "9" * 5000 + "}",
+    json.dumps({"updated": 10**400, "exit_code": 99999999999, "phase": 5, "message": [1]}),
+    json.dumps({"updated": 9e17, "exit_code": True, "attempt": "x", "processes": {"x": []}}),
+    '{"updated": NaN, "exit_code": -1, "processes": [1], "stage_pid": 1e999}',
+)
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_in_one_run_breaks_no_list_of_all(tmp_path: Path, garbage: str) -> None:
+    broken = create(FILES, root=tmp_path, name="broken")
+    (broken / "events").mkdir()
+    for file in ("state.json", "launch.json", "result.json", "events/launcher.jsonl"):
+        (broken / file).write_text(garbage)
+    made(tmp_path, "good", updated=NOW, exit_code=0)
+    good, other = list_runs(tmp_path)
+    assert good.name == "good"
+    assert (other.exit_code, other.updated, other.message) == (None, None, "")
+    assert other.line()
+
+
+def test_a_finished_run_with_a_damaged_state_is_still_finished(tmp_path: Path) -> None:
+    folder = create(FILES, root=tmp_path, name="run")
+    owned(folder, os.getpid(), started=1)
+    (folder / "state.json").write_text("\0\0\0")
+    assert summary(folder).line() == "run  unknown"
+    (folder / "result.json").write_text(json.dumps({"schema": 1}))
+    assert summary(folder).exit_code == 0
+    (folder / "events").mkdir()
+    said = [encode("done", t=NOW + n, rank=None, exit_code=code) for n, code in enumerate((0, 75))]
+    (folder / "events" / "launcher.jsonl").write_text("".join(said))
+    assert summary(folder).line().startswith("run  75: ")
+
+
+def test_an_end_that_a_full_disk_kept_out_of_the_state_is_told_by_the_events(
+    tmp_path: Path,
+) -> None:
+    folder = made(tmp_path, "run", phase="training", attempt=1, updated=NOW)
+    (folder / "events").mkdir()
+    stream = folder / "events" / "launcher.jsonl"
+    stream.write_text(encode("done", t=NOW, rank=None, attempt=0, exit_code=75))
+    assert summary(folder).exit_code is None, "that was the attempt before"
+    stream.write_text(encode("done", t=NOW, rank=None, attempt=1, exit_code=73))
+    assert summary(folder).exit_code == 73
+
+
 def test_the_line_of_a_run_says_how_it_ended_without_control_characters(tmp_path: Path) -> None:
-    folder = made(tmp_path, "run", updated=1, exit_code=65, message="row \x1b[31m3\nis bad")
+    folder = made(tmp_path, "run", updated=NOW, exit_code=65, message="row \x1b[31m3\nis bad")
     assert summary(folder).line().startswith(r"run  65: row \x1b[31m3\nis bad")
 
 

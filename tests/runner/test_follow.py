@@ -13,6 +13,7 @@ from engine.events import encode
 from wizard.runner import process
 from wizard.runner.follow import Follower
 
+BEGAN = 1_800_000_000.0
 RECORDED = Path(__file__).parent.parent / "fakes" / "runs"
 
 
@@ -29,7 +30,9 @@ def write(run: Path, rank: int, text: str) -> None:
 
 def line(number: int, rank: int = 0, t: float | None = None, attempt: int = 0) -> str:
     t = float(number) if t is None else t
-    return encode("step", t=t, rank=rank, attempt=attempt, step=number, steps=1, seconds=1.0)
+    return encode(
+        "step", t=BEGAN + t, rank=rank, attempt=attempt, step=number, steps=1, seconds=1.0
+    )
 
 
 def test_a_run_that_has_not_begun_is_empty(tmp_path: Path) -> None:
@@ -72,12 +75,18 @@ def test_two_readers_who_came_at_different_times_see_the_same(run: Path) -> None
 
 
 def test_lines_that_are_no_events_are_passed_over(run: Path) -> None:
-    write(run, 0, 'Traceback\n{"kind": 1}\n[]\n\x00\n' + line(3))
-    assert Follower(run).poll().step == 3
+    deep = "[" * 100_000
+    times = "".join(f'{{"t": {t}, "kind": "step", "step": 9}}\n' for t in (10**400, "9e17", 5))
+    write(run, 0, 'Traceback\n{"kind": 1}\n[]\n\x00\n' + deep + "\n" + times + line(3))
+    (run / "state.json").write_text(deep)
+    (run / "launch.json").write_text('{"pid": ' + "9" * 5000 + "}")
+    state = Follower(run).poll()
+    assert state.step == 3
+    assert state.updated == BEGAN + 3
 
 
 def test_an_attempt_is_read_to_its_end_before_the_next_one(run: Path) -> None:
-    train = encode("train", t=2.5, rank=0, step=2, loss=4.0)
+    train = encode("train", t=BEGAN + 2.5, rank=0, step=2, loss=4.0)
     write(run, 1, line(1, rank=1, t=9.0, attempt=1))
     write(run, 0, line(1, t=1.0) + train + line(1, t=9.0, attempt=1))
     state = Follower(run).poll()

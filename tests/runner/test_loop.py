@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,11 +15,13 @@ import pytest
 
 from engine.events import (
     EXIT_BAD_DATA,
+    EXIT_BAD_SPEC,
     EXIT_COMM,
     EXIT_GPU_OOM,
     EXIT_HOST_OOM,
     EXIT_NOT_FINITE,
     EXIT_OK,
+    EXIT_OTHER,
     EXIT_STOPPED,
 )
 from tests.runner.making import facts, plan, spec
@@ -30,6 +33,7 @@ from wizard.runner.folder import create, read_json
 ACTOR = f"""#!/usr/bin/env bash
 case "$*" in
   *engine.train*)
+    echo "$PATH" >path
     line="$*"
     echo "${{line##*engine.train }}" >>calls
     attempt=${{line##*--attempt }} attempt=${{attempt%% *}}
@@ -49,6 +53,9 @@ case "$*" in
     [ -e bad_data ] || exit 0
     echo "line 3 is not JSON" >&2
     exit {EXIT_BAD_DATA} ;;
+  *engine.watch*stage*training*)
+    [ ! -e odd ] || exit 99
+    exec '{sys.executable}' "$@" ;;
   *) exec '{sys.executable}' "$@" ;;
 esac
 """
@@ -135,6 +142,57 @@ def test_a_signal_asks_for_a_stop_and_never_reaches_the_ranks(
     assert run.wait(timeout=60) == EXIT_STOPPED
     assert not (folder / "signalled").exists()
     assert read_json(folder / "state.json")["phase"] == "stopped"
+    said = (folder / "said").read_text()
+    assert said.count("asked to stop: it saves a checkpoint") == 1
+    assert said.endswith("to go on: bash run.sh --resume\n")
+
+
+def session_of(leader: int) -> list[int]:
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            found += [int(entry)] if os.getsid(int(entry)) == leader else []
+    return found
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_a_term_to_every_process_of_the_session_has_a_code_of_ours(turn: int, folder: Path) -> None:
+    run = start(folder, "wait")
+    until((folder / "waiting").exists)
+    for pid in sorted(session_of(run.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    assert run.wait(timeout=60) == EXIT_STOPPED
+    assert read_json(folder / "state.json")["exit_code"] == EXIT_STOPPED
+
+
+def test_a_code_that_means_nothing_is_an_error_with_a_sentence(folder: Path) -> None:
+    (folder / "odd").touch()
+    assert start(folder, 0).wait(timeout=60) == EXIT_OTHER
+    state = read_json(folder / "state.json")
+    assert state["exit_code"] == EXIT_OTHER
+    assert state["message"].startswith("run.sh ended with 99")
+    assert state["message"] in (folder / "said").read_text()
+
+
+def test_what_lies_beside_python_can_be_called_by_the_ranks(folder: Path) -> None:
+    assert start(folder, 0).wait(timeout=60) == EXIT_OK
+    assert (folder / "path").read_text().startswith(f"{folder.parent}:")
+
+
+def test_a_finished_run_stays_finished_when_it_is_started_again(folder: Path) -> None:
+    assert start(folder, 0).wait(timeout=60) == EXIT_OK
+    (folder / "checkpoints" / "checkpoint-8").mkdir(parents=True)
+    before = read_json(folder / "state.json")
+    assert start(folder, 0).wait(timeout=60) == EXIT_BAD_SPEC
+    assert "go on with --resume" in (folder / "said").read_text()
+    assert read_json(folder / "state.json") == before
+    (folder / "spec.toml").write_bytes(b"\xff")
+    assert start(folder, 0, options=("--resume",)).wait(timeout=60) == EXIT_BAD_SPEC
+    assert "spec.toml: not UTF-8" in (folder / "said").read_text()
+    after = read_json(folder / "state.json")
+    assert (after["phase"], after["exit_code"]) == ("done", EXIT_OK)
+    assert calls(folder) == ["spec.toml --attempt 0 --rung 0"]
 
 
 def stage_watched(folder: Path, unlike: int = 0) -> Callable[[], Any]:

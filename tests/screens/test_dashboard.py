@@ -6,16 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from textual.widgets import Static
 
 from tests.screens import values
 from tests.screens.stage import RUN, FollowedRun, OnePage, World, shown, until
-from wizard.dashboard.against import situation
+from wizard.dashboard.against import against_plan, situation
 from wizard.dashboard.charts import thinned, whole_ticks
-from wizard.dashboard.ranks import rank_columns
+from wizard.dashboard.log import last_events
+from wizard.dashboard.ranks import MARGIN, rank_columns
 from wizard.dashboard.screen import Dashboard
 from wizard.dashboard.state import RankState, RunState
 from wizard.problem import Problem, ProblemError
 from wizard.widgets.message import MessageLine
+from wizard.widgets.table import lines
 
 TRAINING = values.state_after(values.events())
 
@@ -63,11 +66,109 @@ async def test_an_ended_run_is_left_by_enter_with_its_state() -> None:
     world = World(run=FollowedRun(values.finished(TRAINING)))
     app = app_for(world)
     async with app.run_test(size=(140, 40)) as pilot:
-        await until(pilot, lambda: "Finished. Enter shows the result." in shown(app))
+        await until(pilot, lambda: "Enter shows the result. q leaves." in shown(app))
         await pilot.press("s")
         await pilot.press("enter")
         await pilot.pause()
     assert app.left == [world.run.state]
+
+
+async def test_a_stopped_run_says_how_to_go_on_and_not_that_it_goes_on() -> None:
+    world = World(run=FollowedRun(replace(TRAINING, exit_code=75)))
+    app = app_for(world)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: f"bash {RUN}/run.sh --resume" in shown(app))
+        assert "the run goes on" not in shown(app)
+        await pilot.press("q")
+        await pilot.pause()
+    assert app.left == [None]
+
+
+async def test_news_that_say_nothing_new_draw_nothing_but_the_passing_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(run=FollowedRun(TRAINING))
+    app = app_for(world)
+    drawn: list[str | None] = []
+    async with app.run_test(size=(140, 40)) as pilot:
+        await until(pilot, lambda: "RUNNING" in shown(app))
+        await pilot.pause()
+        original = Static.update
+
+        def update(self: Static, *args: Any, **kwargs: Any) -> None:
+            drawn.append(self.id)
+            original(self, *args, **kwargs)
+
+        monkeypatch.setattr(Static, "update", update)
+        screen = app.screen
+        assert isinstance(screen, Dashboard)
+        screen.post_message(Dashboard.Polled(TRAINING, values.PLAN_JSON, values.LOG))
+        await pilot.pause()
+        assert drawn == []
+        later = replace(TRAINING, step=91)
+        screen.post_message(Dashboard.Polled(later, values.PLAN_JSON, values.LOG))
+        await pilot.pause()
+    assert sorted(map(str, drawn)) == ["progress", "summary"]
+
+
+async def test_help_explains_the_columns_that_are_shown_and_each_key_once() -> None:
+    app = app_for(World(run=FollowedRun(TRAINING)))
+    async with app.run_test(size=(80, 40)) as pilot:
+        await until(pilot, lambda: "Ranks (2 of 2)" in shown(app))
+        await pilot.press("question_mark")
+        await pilot.pause()
+        narrow = shown(app)
+        await pilot.press("escape")
+        await pilot.resize_terminal(140, 40)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        wide = shown(app)
+    assert "wait s: waiting for the others" in narrow
+    assert "own s:" not in narrow
+    assert "own s: its own work in a step" in wide
+    assert narrow.count("Leave; the run goes on") == 1
+    assert narrow.count("Pick a rank by its number") == 1
+    assert "0-9" in narrow
+
+
+def test_before_the_first_step_only_what_is_known_is_shown_beside_the_plan() -> None:
+    waiting = values.state_after(values.events()[:3])
+
+    text = against_plan(waiting, {**values.PLAN_JSON, "steps": 225}, 46).plain
+
+    assert "unknown" not in text
+    assert "planned steps     225" in text
+    assert "peak, predicted   19.4 GiB" in text
+
+
+def test_a_saved_checkpoint_is_one_event() -> None:
+    saved = values.events()[-1]
+    found = [
+        *values.events(),
+        {**saved, "t": values.NOW - 3, "kind": "phase", "phase": "saving"},
+        {**saved, "t": values.NOW - 1, "kind": "phase", "phase": "training"},
+    ]
+
+    lines = [line[10:] for line in last_events(values.state_after(found))]
+
+    assert lines[0] == "saved checkpoint-90 (80.1 MiB)"
+    assert "saving" not in lines
+    assert lines.count("training") == 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_row_of_a_rank_keeps_to_its_line(width: int) -> None:
+    state = values.state_after(values.events())
+    waiting = replace(state.ranks[0], phase="loading model", phase_seconds=125.0)
+    state = replace(state, ranks={**state.ranks, 0: waiting})
+
+    columns = rank_columns(state, width)
+    rows = [[c.cell(rank, state) for c in columns] for rank in state.ranks.values()]
+
+    assert columns[-1].column.title == "state"
+    drawn = lines([c.column for c in columns], rows, width - MARGIN)
+    assert max(len(line) for line in drawn) <= width - MARGIN
+    assert "loading model 2 min" in "\n".join(drawn)
 
 
 async def test_a_folder_that_cannot_be_read_is_told_and_tried_again() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.screens import values
 from tests.screens.pages import PAGES
 from tests.screens.stage import RUN, OnePage, World, rest, shown, until
 from wizard.answers import Answers
-from wizard.facts import Facts
-from wizard.plan import Plan
+from wizard.facts import Facts, Model
+from wizard.plan import Decision, Plan
 from wizard.problem import Problem, ProblemError
 from wizard.screens.data import DataPage
 from wizard.screens.hardware import HardwarePage
@@ -28,6 +31,16 @@ START = Chosen(answers=values.ANSWERS, plan=values.PLANS[0])
 
 def problem_on(app: OnePage) -> Problem | None:
     return app.screen.query_one(MessageLine).problem
+
+
+async def refusal(pilot: Pilot[Any]) -> Problem:
+    """The problem a page tells; waiting for the worker itself would raise its error here."""
+    for _ in range(250):
+        problem = pilot.app.screen.query_one(MessageLine).problem
+        if problem is not None:
+            return problem
+        await pilot.pause(0.02)
+    raise AssertionError("no problem was told")
 
 
 async def test_the_hardware_page_leaves_with_the_facts_it_probed() -> None:
@@ -69,8 +82,8 @@ async def test_a_machine_without_accelerators_says_that_the_cpu_trains() -> None
 async def test_the_model_page_reads_a_name_and_refuses_one_it_cannot_read() -> None:
     app = OnePage(lambda: ModelPage(World().read_model, name=None, model=None, suggested="demo"))
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press(*"nowhere", "enter")
-        await until(pilot, lambda: problem_on(app) is not None)
+        await pilot.press("ctrl+u", *"nowhere", "enter")
+        await refusal(pilot)
         assert problem_on(app) == Problem(
             what="no such model", where="nowhere", fix="name a folder"
         )
@@ -134,14 +147,19 @@ async def test_the_goal_is_planned_for_and_kept_in_the_answers() -> None:
     assert app.left[0].answers.goal == "fastest"
 
 
-async def test_a_bad_value_is_refused_at_its_field_and_nothing_goes_on() -> None:
+async def test_a_bad_value_is_refused_in_full_until_it_is_gone_and_nothing_goes_on() -> None:
     app = OnePage(PAGES["tune"])
-    async with app.run_test(size=(140, 40)) as pilot:
-        await pilot.press("0", "enter")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("0")
         await pilot.pause()
         assert "error: learning_rate = '0': input should be greater than 0" in shown(app)
+        await pilot.press("enter")
+        await pilot.pause()
         assert problem_on(app) is not None
         assert app.left == []
+        await pilot.press("backspace")
+        await rest(pilot)
+        assert problem_on(app) is None
 
 
 async def test_a_changed_setting_is_planned_anew_and_only_that_one_is_fixed() -> None:
@@ -163,6 +181,75 @@ async def test_a_changed_setting_is_planned_anew_and_only_that_one_is_fixed() ->
     assert chosen.answers.run_name == RUN.name
 
 
+def planned_with(answers: Answers) -> tuple[Plan, ...]:
+    """Plans whose batch follows from the epochs, as the real planner's may."""
+    epochs = answers.fixed.get("num_train_epochs", 3.0)
+    batch = answers.fixed.get("effective_batch_size", 16 if epochs == 3.0 else 8)
+    spec, first = values.PLANS[0].spec, values.PLANS[0]
+    training = spec.training.model_copy(
+        update={"effective_batch_size": batch, "num_train_epochs": epochs}
+    )
+    decision = Decision(setting="effective_batch_size", value=batch, reason=f"{batch} for {epochs}")
+    spec = spec.model_copy(update={"training": training})
+    return (replace(first, spec=spec, decisions=(*first.decisions, decision)),)
+
+
+async def test_fields_show_what_was_planned_anew_until_they_are_typed_in() -> None:
+    app = OnePage(lambda: TunePage(planned_with, START, RUN.name))
+    async with app.run_test(size=(140, 40)) as pilot:
+        epochs, batch = (
+            app.screen.query_one(f"#field-{name} Input", Input)
+            for name in ("num-train-epochs", "effective-batch-size")
+        )
+        assert (batch.value, batch.placeholder) == ("", "16")
+        await pilot.press("tab", "1")
+        await until(pilot, lambda: batch.placeholder == "8")
+        assert (epochs.value, epochs.placeholder) == ("1", "1")
+        assert "8 for 1.0" in shown(app)
+        await pilot.press("tab", "8")
+        await pilot.press("shift+tab", "ctrl+u")
+        await until(pilot, lambda: epochs.placeholder == "3")
+        assert (epochs.value, batch.value, batch.placeholder) == ("", "8", "8")
+        assert "changed  effective_batch_size 16 → 8" in shown(app)
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.left[0].answers.settings == {"effective_batch_size": 8}
+
+
+async def test_typing_the_planned_value_fixes_it() -> None:
+    app = OnePage(lambda: TunePage(planned_with, START, RUN.name))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("tab", "tab", *"16", "enter")
+        await until(pilot, lambda: bool(app.left))
+    assert app.left[0].answers.settings == {"effective_batch_size": 16}
+
+
+async def test_typing_goes_on_where_a_given_name_ends() -> None:
+    read: list[str] = []
+
+    def read_model(name: str) -> Model:
+        read.append(name)
+        return values.MODEL
+
+    app = OnePage(lambda: ModelPage(read_model, name="org/model", model=None))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("-", "2", "enter")
+        await rest(pilot)
+    assert read == ["org/model-2"]
+
+
+@pytest.mark.parametrize(("page", "key"), [("model", "f1"), ("data", "f1"), ("plan", "?")])
+async def test_the_footer_names_the_help_key_that_works_there(page: str, key: str) -> None:
+    app = OnePage(PAGES[page])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        footer = shown(app).split("\n")[-1].lower()
+        await pilot.press("f1")
+        await pilot.pause()
+        assert "What this page is about" in shown(app)
+    assert f" {key} help" in footer
+
+
 async def test_enter_right_after_a_change_waits_for_the_new_plan() -> None:
     app = OnePage(lambda: TunePage(lambda answers: values.PLANS, START, RUN.name))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -178,7 +265,7 @@ async def test_settings_that_contradict_each_other_are_told_and_stop_the_page() 
     app = OnePage(lambda: TunePage(plan, START, RUN.name))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("tab", "4", "enter")
-        await until(pilot, lambda: problem_on(app) is not None)
+        await refusal(pilot)
         assert "16 rows cannot be split over 3 devices" in shown(app)
     assert app.left == []
 
@@ -221,7 +308,7 @@ async def test_a_launch_that_fails_is_told_and_the_page_stays() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
         await pilot.press("enter")
-        await until(pilot, lambda: problem_on(app) is not None)
+        await refusal(pilot)
     assert app.left == []
 
 
@@ -237,3 +324,4 @@ async def test_help_names_every_key_of_the_page() -> None:
         assert isinstance(app.focused, Input)
     assert "Accept and go on" in help_text
     assert "Quit; a run goes on" in help_text
+    assert help_text.count("What this page is about") == 1

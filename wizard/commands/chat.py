@@ -6,8 +6,10 @@ import argparse
 from pathlib import Path
 
 from wizard import api
+from wizard.commands.terminal import note
 from wizard.runner.chat import ChatChild, Message
 
+MOST_TOKENS = 1_000_000
 HELP = "ask the tuned model"
 DESCRIPTION = "Answers stream as they are made. An empty line or Ctrl+D ends."
 
@@ -18,7 +20,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question", nargs="?", help="one question, then leave")
     parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
     parser.add_argument("--base", action="store_true", help="ask the untuned model instead")
-    parser.add_argument("--max-new-tokens", type=int, default=256, metavar="N")
+    parser.add_argument(
+        "--max-new-tokens",
+        type=_tokens,
+        default=256,
+        metavar="N",
+        help="longest answer in tokens, a token being about three quarters of a word (256)",
+    )
+
+
+def _tokens(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:10]) <= MOST_TOKENS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST_TOKENS:,}")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,8 +44,15 @@ def run(args: argparse.Namespace) -> int:
         if args.question is not None:
             _answer(child, [{"role": "user", "content": args.question}], args.max_new_tokens)
         else:
+            note(greeting(folder, base=args.base))
             _converse(child, args.max_new_tokens)
     return 0
+
+
+def greeting(folder: Path, *, base: bool) -> str:
+    """Who answers, and how to leave."""
+    which = "untuned" if base else "tuned"
+    return f"the {which} model of {folder}; an empty line or Ctrl+D leaves"
 
 
 def _converse(child: ChatChild, max_new_tokens: int) -> None:

@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="pairs",
-        help="fix one setting (repeatable), such as learning_rate=1e-4 or method=qlora",
+        help="fix one setting (repeatable): method=qlora, learning_rate=1e-4, num_train_epochs=2, "
+        "max_length=4096, effective_batch_size=32; `tunewright plan` lists them all, with values",
     )
     parser.add_argument("--system", metavar="TEXT", help="system text for rows that have none")
     parser.add_argument("--template", metavar="NAME", help="a shipped chat template: chatml")
@@ -52,13 +53,18 @@ def answers_from(args: argparse.Namespace) -> Answers:
 
     Raises ProblemError naming the option that cannot be used.
     """
+    _not_empty(args)
+    if args.name is not None:
+        from wizard.runner.folder import check_name
+
+        check_name(args.name)
     settings = api.parse_settings(args.pairs)
     for option in ("system", "template"):
         if getattr(args, option) is not None:
             settings.update(api.parse_settings([f"{option}={getattr(args, option)}"]))
     answers = Answers(
-        model=args.model if args.model is not None else settings.pop("model", None),
-        data=args.data if args.data is not None else settings.pop("data", None),
+        model=_one_of("model", args.model, settings.pop("model", None)),
+        data=_one_of("data", args.data, settings.pop("data", None)),
         output=args.output,
         run_name=args.name,
         devices=_indices(args.devices),
@@ -76,6 +82,27 @@ def answers_from(args: argparse.Namespace) -> Answers:
     return api.absolute(answers)
 
 
+def _not_empty(args: argparse.Namespace) -> None:
+    for option in ("name", "output", "preset", "machine"):
+        text = getattr(args, option)
+        if text is not None and not text.strip():
+            fix = f"give one, or leave out --{option}"
+            raise ProblemError(Problem(what=f"--{option} is empty", fix=fix, exit_code=2))
+
+
+def _one_of(name: str, option: str | None, setting: str | None) -> str | None:
+    """What the option or the setting of the same name says, when they do not contradict."""
+    if option is not None and setting is not None and option != setting:
+        raise ProblemError(
+            Problem(
+                what=f"--{name} {option} and --set {name}={setting} contradict each other",
+                fix="give one of them",
+                exit_code=2,
+            )
+        )
+    return option if option is not None else setting
+
+
 def _needs(answers: Answers) -> None:
     missing = [
         option
@@ -89,13 +116,14 @@ def _needs(answers: Answers) -> None:
 def _indices(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
+    parts = [part.strip() for part in text.split(",")]
+    usable = all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts)
+    if not usable or len(set(map(int, parts))) < len(parts):
         raise ProblemError(
             Problem(
-                what=f"--devices takes indices such as 0,1, not {text!r}",
+                what=f"--devices takes indices such as 0,1, each once, not {text!r}",
                 fix="`tunewright probe` lists them",
                 exit_code=2,
             )
-        ) from None
+        )
+    return tuple(map(int, parts))

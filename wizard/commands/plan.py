@@ -12,7 +12,7 @@ from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Facts
 from wizard.plan import Plan
-from wizard.wording import gib, setting
+from wizard.wording import counted, gib, setting
 
 HELP = "compare every way to train, with predicted memory and reasons"
 DESCRIPTION = "Nothing is started or written."
@@ -76,9 +76,9 @@ def _subject(facts: Facts) -> list[str]:
         size = f"{count / 1e6:,.1f} M parameters" if count else "size unknown"
         found.append(f"Model {facts.model.name}: {size} (from {facts.model.source})")
     if facts.dataset is not None:
-        dropped = facts.dataset.dropped_rows
+        dropped, rows = facts.dataset.dropped_rows, counted(facts.dataset.rows, "row")
         found.append(
-            f"Data {facts.dataset.path}: {facts.dataset.rows:,} rows, {facts.dataset.format}"
+            f"Data {facts.dataset.path}: {rows}, {facts.dataset.format}"
             + (f", {dropped:,} not usable" if dropped else "")
         )
         found.extend(f"  {problem}" for problem in facts.dataset.problems)
@@ -92,7 +92,7 @@ def _fit(plan: Plan) -> str:
     batch = (
         f"{spec.training.per_device_train_batch_size} × "
         f"{spec.training.gradient_accumulation_steps} × {spec.parallel.num_devices} "
-        f"= {spec.training.effective_batch_size} rows a step"
+        f"= {counted(spec.training.effective_batch_size, 'row')} a step"
     )
     errors = [str(p) for p in plan.problems if p.severity == "error"]
     if plan.fits:
@@ -104,7 +104,7 @@ def _fit(plan: Plan) -> str:
 
 def summary(plan: Plan, facts: Facts) -> list[str]:
     """The chosen plan in few lines, for someone who is asked whether to start it."""
-    steps = f"{plan.steps:,} steps" if plan.steps is not None else "steps unknown"
+    steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
     return [
         *_subject(facts),
         f"{plan.title}: {_fit(plan)}, {steps}",
@@ -119,7 +119,7 @@ def warnings(plan: Plan) -> list[str]:
 
 
 def _detail(plan: Plan) -> list[str]:
-    steps = f"{plan.steps:,} steps" if plan.steps is not None else "steps unknown"
+    steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
     return [
         f"Why 1 ({steps})",
         *(f"  {line}" for line in plan.why),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from pathlib import Path
 
-from wizard import overview
+from wizard import overview, paths
 from wizard.commands import choosing
 from wizard.commands.terminal import note, print_json, say
 from wizard.facts import Facts
@@ -32,11 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Probe, or look up another machine, and print."""
+    output = paths.expanded(args.output, "--output") if args.output is not None else None
     facts = _facts(args)
-    if args.output:
+    if output is not None:
         from wizard.probe.machine import save
 
-        note(f"saved: {save(facts, Path(args.output))}")
+        note(f"saved: {save(facts, output)}")
     if args.json:
         print_json(as_json(facts))
     else:

@@ -41,5 +41,12 @@ def print_json(value: Any) -> None:
 def print_exactly(text: str) -> None:
     """Text to stdout as UTF-8, whatever the locale; bytes of odd file names stay as they are."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.write(_encoded(text))
     sys.stdout.buffer.flush()
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a character, which JSON can hold
+        return text.encode("utf-8", "backslashreplace")

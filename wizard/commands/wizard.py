@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wizard.commands.terminal import is_interactive
+from wizard import paths
+from wizard.commands.terminal import is_interactive, note
 from wizard.problem import Problem, ProblemError
 
 if TYPE_CHECKING:
     from wizard.app import TunewrightApp
+    from wizard.dashboard.state import RunState
 
 
 def run(args: argparse.Namespace) -> int:
@@ -23,16 +26,30 @@ def run(args: argparse.Namespace) -> int:
                 exit_code=2,
             )
         )
-    return _run(_app())
+    app = _app()
+    code = _run(app)
+    if app.return_value is not None:
+        tell_left(app.return_value)
+    return code
 
 
 def attach(folder: Path, *, leave_when_done: bool) -> int:
     """The dashboard of one run; the run's exit code, 0 when it still runs."""
     from wizard.commands.watching import exit_code
-    from wizard.runner.follow import Follower
 
     _run(_app(attach=folder, leave_when_done=leave_when_done))
-    return exit_code(Follower(folder).poll())
+    return exit_code(tell_left(folder))
+
+
+def tell_left(folder: Path) -> RunState:
+    """Say that a run which was left goes on, and how to come back; its state."""
+    from wizard.runner.follow import Follower
+
+    state = Follower(folder).poll()
+    if not state.ended:
+        name = folder.name if folder.parent == paths.runs() else str(folder)
+        note(f"left; the run goes on: tunewright watch {shlex.quote(name)}")
+    return state
 
 
 def _app(**options: Any) -> TunewrightApp:

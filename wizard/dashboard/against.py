@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from textual.content import Content
 
-from engine.events import EXIT_MEANING
+from engine.events import EXIT_MEANING, EXIT_STOPPED
 from wizard import wording
 from wizard.dashboard.ranks import memory_bytes, on_device
 from wizard.dashboard.state import RankState, RunState
@@ -72,7 +74,7 @@ def situation(state: RunState, now: float) -> str:
     if state.lost:
         return "error: lost: its processes are gone and nobody recorded how it ended"
     if state.exit_code == 0:
-        return "Finished. Enter shows the result."
+        return "Finished."
     if state.exit_code is not None:
         return ending(state, state.exit_code)
     if is_stale(state, now) and state.updated is not None:
@@ -97,26 +99,43 @@ def ending(state: RunState, code: int) -> str:
     return text if code == 75 else f"error: {text}"
 
 
+def hint(state: RunState, run: Path, running: str) -> str:
+    """What can be done now: `running` while it runs, later only what is still true."""
+    if not state.ended:
+        return running
+    text = "Enter shows the result. q leaves."
+    if state.exit_code == EXIT_STOPPED:
+        text += f"\nTo go on: {resume_command(run)}"
+    return text
+
+
+def resume_command(run: Path) -> str:
+    """The command that continues a run from its newest checkpoint."""
+    return f"bash {shlex.quote(wording.one_line(run / 'run.sh'))} --resume"
+
+
 def against_plan(state: RunState, plan: Mapping[str, Any] | None, width: int) -> Content:
-    """Now, beside the plan's numbers."""
+    """What is known now, and the plan's numbers."""
     memory = (plan or {}).get("memory")
     memory = memory if isinstance(memory, Mapping) else {}
     predicted, budget = memory.get("device_bytes"), memory.get("device_budget_bytes")
     kind = "memory" if on_device(state) else "process memory"
     now, peak = _most(state, memory_bytes), _most(state, _peak)
+    steps = None if state.total_steps else (plan or {}).get("steps")
+    bar = wording.bar(peak, budget, 16) + " " if width >= 40 else ""
     rows = [
-        ("loss", wording.loss(state.loss)),
-        ("speed", wording.speed(state.tokens_per_second)),
-        ("step", wording.duration(state.step_seconds)),
-        (kind, wording.gib(now)),
-        ("  peak", wording.gib(peak)),
-        ("  predicted", wording.gib(predicted)),
+        ("planned steps", steps, wording.count),
+        ("loss", state.loss, wording.loss),
+        ("speed", state.tokens_per_second, wording.speed),
+        ("step", state.step_seconds, wording.duration),
+        (kind, now, wording.gib),
+        ("  peak", peak, wording.gib),
+        ("  predicted" if now else "peak, predicted", predicted, wording.gib),
+        ("  of budget" if now else "budget of a rank", budget, lambda b: bar + wording.gib(b)),
+        ("learning rate", state.learning_rate, _short),
+        ("grad norm", state.grad_norm, _short),
     ]
-    if peak is not None and budget and width >= 40:
-        rows.append(("  of budget", wording.bar(peak, budget, 16) + f" {wording.gib(budget)}"))
-    rows.append(("learning rate", _short(state.learning_rate)))
-    rows.append(("grad norm", _short(state.grad_norm)))
-    return pairs(rows)
+    return pairs([(name, said(value)) for name, value, said in rows if value is not None])
 
 
 def rank_detail(rank: RankState) -> list[str]:
@@ -156,5 +175,5 @@ def _most(state: RunState, amount: Any) -> float | None:
     return max(known, default=None)
 
 
-def _short(value: float | None) -> str:
-    return wording.UNKNOWN if value is None else f"{value:.3g}"
+def _short(value: float) -> str:
+    return f"{value:.3g}"

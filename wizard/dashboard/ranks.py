@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -12,10 +13,12 @@ from textual.widgets import Static
 
 from wizard import wording
 from wizard.dashboard.state import RankState, RunState
-from wizard.widgets.panel import name_box
-from wizard.widgets.table import Column, lines
+from wizard.widgets.panel import name_box, redraw
+from wizard.widgets.table import GAP, SHORTEST, Column, lines
 
 DEVICE_CHARS = 20
+MARGIN = 7
+"""Cells of the screen's width that border, padding, scrollbar and the mark of a row take."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +28,12 @@ class RankColumn:
     column: Column
     cell: Callable[[RankState, RunState], str]
     from_width: int = 0
+    meaning: str = ""
+    """What help says of it."""
+
+
+DROPPED_FIRST = ("W", "W / cap", "°C", "util", "host", "wait s", "own s", "s/step", "device")
+"""Columns that give way, in this order, where a row would not fit on its line."""
 
 
 def _gib(memory_bytes: float | None) -> str:
@@ -54,11 +63,14 @@ def _state(rank: RankState, state: RunState) -> str:
     return f"{phase} {wording.duration(rank.phase_seconds)}"
 
 
-def _number(title: str, cell: Callable[[RankState], str], from_width: int = 0) -> RankColumn:
+def _number(
+    title: str, cell: Callable[[RankState], str], from_width: int = 0, meaning: str = ""
+) -> RankColumn:
     return RankColumn(
         column=Column(title=title, right=True),
         cell=lambda rank, _: cell(rank),
         from_width=from_width,
+        meaning=meaning,
     )
 
 
@@ -79,8 +91,34 @@ def _power(rank: RankState) -> str:
 
 
 def rank_columns(state: RunState, width: int) -> list[RankColumn]:
-    """The columns a screen of this width shows."""
-    memory = "mem GiB" if on_device(state) else "proc GiB"
+    """The columns a screen of this width shows, so many that a row keeps to its line."""
+    columns = [column for column in _all_columns(state, width) if width >= column.from_width]
+    for title in DROPPED_FIRST:
+        if _needed(columns, state) <= width - MARGIN:
+            break
+        columns = [column for column in columns if column.column.title != title]
+    return columns
+
+
+def _needed(columns: Sequence[RankColumn], state: RunState) -> int:
+    """Cells that the longest row takes when what is flexible has given way."""
+    widths = [max(cell_len(text) for text in (c.column.title, *_cells(c, state))) for c in columns]
+    given = [
+        min(width, SHORTEST) if c.column.flexible else width
+        for c, width in zip(columns, widths, strict=True)
+    ]
+    return sum(given) + GAP * (len(given) - 1)
+
+
+def _cells(column: RankColumn, state: RunState) -> list[str]:
+    return [wording.one_line(column.cell(rank, state)) for rank in state.ranks.values()]
+
+
+def _all_columns(state: RunState, width: int) -> list[RankColumn]:
+    if on_device(state):
+        memory, held = "mem GiB", "memory it holds on its device"
+    else:
+        memory, held = "proc GiB", "memory of its process"
     columns = [
         _number("rank", lambda r: str(r.rank)),
         RankColumn(
@@ -93,19 +131,19 @@ def rank_columns(state: RunState, width: int) -> list[RankColumn]:
             from_width=120,
         ),
         _number("step", lambda r: wording.cell(r.step)),
-        _number("s/step", lambda r: wording.cell(r.step_seconds, 2)),
-        _number("own s", lambda r: wording.cell(r.own_seconds, 2), 120),
-        _number("wait s", lambda r: wording.cell(r.wait_seconds, 2), 70),
-        _number("tok/s", lambda r: wording.cell(r.tokens_per_second)),
-        _number(memory, lambda r: _gib(memory_bytes(r))),
-        _number("util", _utilization, 76),
+        _number("s/step", lambda r: wording.cell(r.step_seconds, 2), 0, "seconds of a step"),
+        _number("own s", lambda r: wording.cell(r.own_seconds, 2), 120, "its own work in a step"),
+        _number("wait s", lambda r: wording.cell(r.wait_seconds, 2), 70, "waiting for the others"),
+        _number("tok/s", lambda r: wording.cell(r.tokens_per_second), 0, "tokens a second"),
+        _number(memory, lambda r: _gib(memory_bytes(r)), 0, held),
+        _number("util", _utilization, 76, "how busy its device is"),
         _number("°C", lambda r: wording.cell(r.temperature_c), 76),
         _number("W", lambda r: wording.cell(r.power_w), 76),
         RankColumn(column=Column(title="state"), cell=_state),
     ]
     if width >= 120:
         columns[-2] = _number("W / cap", _power)
-    return [column for column in columns if width >= column.from_width]
+    return columns
 
 
 class RankTable(VerticalScroll):
@@ -132,7 +170,7 @@ class RankTable(VerticalScroll):
         columns = rank_columns(state, screen_width)
         ranks = [state.ranks[number] for number in sorted(state.ranks)]
         rows = [tuple(c.cell(rank, state) for c in columns) for rank in ranks]
-        head, *body = lines([c.column for c in columns], rows, max(screen_width - 6, 40))
+        head, *body = lines([c.column for c in columns], rows, max(screen_width - MARGIN, 40))
         marks = ["> " if rank.rank == picked else "  " for rank in ranks]
         name_box(self, f"Ranks ({len(ranks)} of {state.world_size or '?'})")
         parts = [Content.styled("  " + head, "$foreground-muted")]
@@ -140,4 +178,4 @@ class RankTable(VerticalScroll):
             Content.styled(mark + row, "bold" if mark == "> " else "")
             for mark, row in zip(marks, body, strict=True)
         ]
-        self.query_one(Static).update(Content("\n").join(parts))
+        redraw(self.query_one(Static), Content("\n").join(parts))

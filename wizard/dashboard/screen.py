@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Footer, Static
@@ -21,7 +20,7 @@ from wizard import wording
 from wizard.dashboard import against
 from wizard.dashboard.charts import LossChart
 from wizard.dashboard.log import TextBox, last_events
-from wizard.dashboard.ranks import RankTable
+from wizard.dashboard.ranks import RankTable, rank_columns
 from wizard.dashboard.source import Source
 from wizard.dashboard.state import RunState
 from wizard.problem import Problem
@@ -33,8 +32,8 @@ from wizard.widgets.panel import Panel
 from wizard.widgets.question import Question
 from wizard.widgets.too_small import TooSmall
 
-POLL_SECONDS = 0.5
-WIDE = 120
+POLL_SECONDS, ENDED_POLL_SECONDS = 1.0, 5.0
+"""Between two looks at a run: while it runs, and once it has ended."""
 
 STOP_CHOICES = ("Save a checkpoint and stop", "Stop now, without saving", "Cancel: let it run")
 SAVE_AND_STOP, STOP_NOW = 0, 1
@@ -48,10 +47,8 @@ class Dashboard(Page[RunState]):
     QUESTION = "A run, live"
     HINT = "q leaves; the run goes on. s stops it."
     HELP_TEXT = (
-        "In synchronous training every rank has the same step time; a slow rank shows in `own s`, "
-        "and waits least. `mem` is what a rank holds on its device; on CPU it is the memory of the "
-        "process and named so. What a device does not report is blank. Leaving, or closing the "
-        "terminal, never stops the run."
+        "In synchronous training every rank has the same step time; a slow rank waits least. What "
+        "a device does not report is blank. Leaving, or closing the terminal, never stops the run."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -80,8 +77,8 @@ class Dashboard(Page[RunState]):
         ),
     ]
 
-    state: reactive[RunState] = reactive(RunState(), always_update=True, init=False)
-    picked: reactive[int | None] = reactive(None, init=False)
+    state: reactive[RunState] = reactive(RunState(), always_update=True, init=False, repaint=False)
+    picked: reactive[int | None] = reactive(None, init=False, repaint=False)
 
     @dataclass
     class Polled(Message):
@@ -115,6 +112,7 @@ class Dashboard(Page[RunState]):
         self._in_wizard = in_wizard
         self._leave_when_done = leave_when_done
         self._warned = False
+        self._told_ended = False
         self._wake = threading.Event()
         self._plan: Mapping[str, Any] | None = None
         self._log_lines: tuple[str, ...] = ()
@@ -147,22 +145,28 @@ class Dashboard(Page[RunState]):
     def _follow(self) -> None:
         """Polls in a thread until the screen is gone."""
         worker = get_current_worker()
-        follower, plan = None, None
+        follower, plan, ended = None, None, False
         while not worker.is_cancelled:
             try:
                 follower = follower or self._source.follow(self._run)
                 plan = plan or self._source.run_details(self._run).get("plan")
                 log = self._source.read_log(self._run, self.picked)
-                self.post_message(self.Polled(follower.poll(), plan, log))
+                state = follower.poll()
+                ended = state.ended
+                self.post_message(self.Polled(state, plan, log))
             except Exception as error:
                 self.post_message(self.Unreadable(problem_from(error)))
-            self._wake.wait(POLL_SECONDS)
+            self._wake.wait(ENDED_POLL_SECONDS if ended else POLL_SECONDS)
             self._wake.clear()
 
     def on_dashboard_polled(self, event: Polled) -> None:
         """Take what was read."""
+        changed = (event.state, event.plan, event.log) != (self.state, self._plan, self._log_lines)
         self._plan, self._log_lines = event.plan, event.log
-        self.state = event.state
+        if changed:
+            self.state = event.state
+        else:
+            self._show_times(event.state)
         if event.state.ended and self._leave_when_done:
             self.dismiss(event.state)
 
@@ -175,18 +179,26 @@ class Dashboard(Page[RunState]):
         self.state = self.state
 
     def watch_state(self, state: RunState) -> None:
-        """Hand each part its share."""
-        now, width = self._source.clock(), self.size.width
-        self.show("#summary", against.summary(state, self._run.name, now))
-        self.show("#progress", against.progress(state, now, width - 2))
-        situation = against.situation(state, now)
-        self.show("#situation", Content(wording.one_line(situation)))
-        self.query_one("#situation").display = bool(situation)
+        """Hand each part its share; each draws only what changed."""
+        width = self.size.width
+        self._show_times(state)
         self.query_one(LossChart).show(state)
         self.show("#now", against.against_plan(state, self._plan, width // 3))
         self.query_one(RankTable).show(state, self.picked, width)
         self._show_texts(state)
-        self.refresh_bindings()
+        if state.ended != self._told_ended:
+            self._told_ended = state.ended
+            self.message.hint(against.hint(state, self._run, self.HINT))
+            self.refresh_bindings()
+
+    def _show_times(self, state: RunState) -> None:
+        """The lines in which time passes though nothing happens."""
+        now, width = self._source.clock(), self.size.width
+        self.show("#summary", against.summary(state, self._run.name, now))
+        self.show("#progress", against.progress(state, now, width - 2))
+        situation = against.situation(state, now)
+        self.show("#situation", wording.one_line(situation))
+        self.query_one("#situation").display = bool(situation)
 
     def watch_picked(self) -> None:
         """Another rank: mark it, and fetch its log now."""
@@ -222,7 +234,13 @@ class Dashboard(Page[RunState]):
             self.dismiss(None)
             return
         self._warned = True
-        self.message.say("The run goes on without you. Press q again to leave.")
+        self.message.say("q again leaves; the run goes on.")
+
+    def help_text(self) -> str:
+        """The text, and what the columns shown here mean."""
+        columns = rank_columns(self.state, self.size.width)
+        meanings = [f"{c.column.title}: {c.meaning}" for c in columns if c.meaning]
+        return "\n".join([self.HELP_TEXT, "", *meanings])
 
     def action_log(self) -> None:
         """Give the log the room of the chart, or take it back."""

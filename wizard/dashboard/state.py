@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.events import EXIT_OK, EXIT_STOPPED
+from engine.events import EXIT_OK, EXIT_STOPPED, exit_code, unix_seconds
 from wizard.dashboard.values import (
     ENDINGS,
     Evaluation,
@@ -38,7 +38,7 @@ def fold(state: RunState, event: Event) -> RunState:
     notes. Kinds and fields that are not understood are ignored.
     """
     change = _CHANGES.get(_text(event, "kind"))
-    t = _number(event, "t")
+    t = unix_seconds(event.get("t"))
     if change is None or t is None:
         return state
     attempt = _whole(event, "attempt") or 0
@@ -58,7 +58,7 @@ def with_status(state: RunState, status: Mapping[str, Any]) -> RunState:
     """The state with what state.json says: stale ranks, exit code, the failure the watch found."""
     stale = status.get("stale")
     state = replace(state, stale=_ranks_of(stale) if isinstance(stale, list) else ())
-    code = _whole(status, "exit_code")
+    code = exit_code(status.get("exit_code"))
     if code is None:
         return state
     failure = state.failure
@@ -259,7 +259,7 @@ def _explains(failure: Failure) -> tuple[int, float]:
 
 
 def _done(state: RunState, event: Event, t: float) -> RunState:
-    code = _whole(event, "exit_code")
+    code = exit_code(event.get("exit_code"))
     if event.get("rank") is None:
         return replace(state, exit_code=code)
     changes = _numbers(event, ("process_memory_peak_bytes", "memory_peak_bytes"))

@@ -95,12 +95,17 @@ def main(
         seconds=_in_order(clock.seconds, state.stage_seconds(time.time())),
         result=read_result(folder),
     )
-    for line in lines(outcome):
+    for line in (*lines(outcome), *closing(model, folder)):
         say(line)
-    say("")
-    say(f"the run: {folder}")
-    say(f"talk to it: tunewright chat {shlex.quote(str(folder))}")
     return verdict(name, after[WHO], say)
+
+
+def closing(model: Path, folder: Path) -> Iterator[str]:
+    """Where everything lies, and what to do with it."""
+    yield ""
+    yield f"its base model: {model}"
+    yield f"the run: {folder}"
+    yield f"talk to it: tunewright chat {shlex.quote(str(folder))}"
 
 
 def check_text(option: str, text: str) -> None:

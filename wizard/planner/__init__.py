@@ -11,6 +11,7 @@ from wizard.planner.making import Refusal, make
 from wizard.planner.pool import choose
 from wizard.planner.ranking import ranked
 from wizard.problem import Problem, ProblemError
+from wizard.wording import counted
 
 
 def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
@@ -29,7 +30,12 @@ def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
 
 
 def _check(facts: Facts, answers: Answers) -> None:
-    problem = _missing(facts) or _unusable(facts) or _too_many_dropped(facts, answers)
+    problem = (
+        _missing(facts)
+        or _contradicted(facts, answers)
+        or _unusable(facts)
+        or _too_many_dropped(facts, answers)
+    )
     if problem:
         raise ProblemError(problem)
 
@@ -40,6 +46,24 @@ def _missing(facts: Facts) -> Problem | None:
     if facts.dataset is None:
         fix = "name a JSON or JSON Lines file"
         return Problem(what="no data is chosen", fix=fix, exit_code=2)
+    return None
+
+
+def _contradicted(facts: Facts, answers: Answers) -> Problem | None:
+    """A plan is made from what was read; a setting that names something else is no plan of ours."""
+    model, data = facts.model, facts.dataset
+    assert model is not None
+    assert data is not None
+    read = (("model", (model.name, model.path)), ("data", (data.path,)))
+    for setting, names in read:
+        wanted = answers.settings.get(setting, names[0])
+        if wanted not in names:
+            return Problem(
+                what=f"{wanted} is fixed, but the plan is made for {names[0]}",
+                where=setting,
+                fix=f"name it as the {setting}, or leave the setting out",
+                exit_code=2,
+            )
     return None
 
 
@@ -70,8 +94,9 @@ def _too_many_dropped(facts: Facts, answers: Answers) -> Problem | None:
     if percent <= limit:
         return None
     first = f"; the first: {data.problems[0]}" if data.problems else ""
+    some = f"{data.dropped_rows:,} of {counted(rows, 'row')}"
     return Problem(
-        what=f"{data.dropped_rows:,} of {rows:,} rows cannot be used, {percent:.3g} %{first}",
+        what=f"{some} cannot be used, {percent:.3g} %{first}",
         where=data.path,
         fix=f"repair them, or allow more than {limit:g} % with max_dropped_percent",
         exit_code=4,

@@ -1,4 +1,4 @@
-"""Micro-batch × accumulation × devices: always exactly the effective batch size."""
+"""Micro-batch × accumulation × devices: exactly the effective batch size."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from wizard.wording import counted
 
 DEFAULT_ROWS = 16
 """A batch large enough for a steady gradient, small enough for many steps."""
@@ -43,7 +45,10 @@ def solve(fixed: Mapping[str, Any], *, devices: int, devices_fixed: bool, rows: 
     unit = (micro or 1) * (accumulation or 1)
     effective, reason = _effective(fixed, unit * devices, rows)
     if micro and accumulation and "effective_batch_size" not in fixed:
-        effective, reason = unit * devices, f"{micro} × {accumulation} × {devices} devices"
+        effective, reason = (
+            unit * devices,
+            f"{micro} × {accumulation} × {counted(devices, 'device')}",
+        )
     sharing = _sharing(effective, unit, devices, devices_fixed)
     share = effective // sharing
     if micro and accumulation and micro * accumulation != share:
@@ -71,20 +76,22 @@ def _effective(fixed: Mapping[str, Any], unit: int, rows: float) -> tuple[int, s
 
 def _sharing(effective: int, unit: int, devices: int, devices_fixed: bool) -> int:
     """The most devices that can share the effective batch evenly."""
-    fitting = [n for n in range(1, devices + 1) if effective % (n * unit) == 0]
-    if fitting and (fitting[-1] == devices or not devices_fixed):
-        return fitting[-1]
+    if effective % unit == 0:
+        units = effective // unit
+        most = next(n for n in range(min(devices, units), 0, -1) if units % n == 0)
+        if most == devices or not devices_fixed:
+            return most
     below, above = nearest(effective, unit * devices)
     choices = " or ".join(str(size) for size in (below, above) if size)
     raise BatchError(
         f"effective_batch_size {effective} is no multiple of {unit * devices} "
-        f"({unit} per device × {devices} devices): the nearest are {choices}"
+        f"({unit} per device × {counted(devices, 'device')}): the nearest are {choices}"
     )
 
 
 def nearest(size: int, unit: int) -> tuple[int, int]:
     """The multiples of `unit` on both sides of `size`; the lower one may be 0."""
-    return size // unit * unit, math.ceil(size / unit) * unit
+    return size // unit * unit, -(-size // unit) * unit
 
 
 def _micros(share: int, micro: int | None, accumulation: int | None) -> tuple[int, ...]:
@@ -92,12 +99,19 @@ def _micros(share: int, micro: int | None, accumulation: int | None) -> tuple[in
         return (micro,)
     if accumulation:
         return (share // accumulation,)
-    return tuple(size for size in range(share, 0, -1) if share % size == 0)
+    return divisors(share)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Every divisor, largest first; takes as many steps as the square root."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return tuple(sorted({*small, *(number // n for n in small)}, reverse=True))
 
 
 def _product(effective: int, micro: int, accumulation: int, devices: int) -> str:
     product = micro * accumulation * devices
     return (
-        f"{micro} per device × {accumulation} accumulation × {devices} devices is {product}, "
+        f"{micro} per device × {accumulation} accumulation × {counted(devices, 'device')} "
+        f"is {product}, "
         f"not effective_batch_size {effective}: leave one of them to the planner"
     )

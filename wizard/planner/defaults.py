@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 
+from engine.spec import Spec
 from wizard.facts import Dataset, Device, Facts, Model
 from wizard.planner.ledger import Ledger
+from wizard.wording import counted
 
 MANY_ROWS = 50_000
 """From here on one pass shows the model enough."""
 LENGTH_STEP = 128
 LONGEST_DEFAULT = 2048
-CHARACTERS_PER_TOKEN = 2
-"""On the safe side: English has about four, Chinese about one and a half."""
+HEADER_TOKENS = 40
+"""System text that a model's own template puts before rows without one."""
+SPELT_TURN_TOKENS = 24
+"""A turn's marks where the tokenizer does not know them and spells them out."""
 BYTE_VOCABULARY = 1000
 """A smaller vocabulary has little more than a token for each byte."""
 
@@ -21,7 +25,7 @@ def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, devic
     """The settings of the table `model`."""
     model = facts.model
     assert model is not None
-    ledger.decide("model", model.path or model.name, "you named it")
+    ledger.record("model", model.path or model.name, "you named it")
     ledger.decide("revision", None, "the newest; the run records which it was")
     ledger.decide(
         "source",
@@ -74,20 +78,37 @@ def decide_data(ledger: Ledger, facts: Facts) -> None:
     data, model = facts.dataset, facts.model
     assert data is not None
     assert model is not None
-    ledger.decide("data", data.path, "you named it")
+    ledger.record("data", data.path, "you named it")
     found = f"its rows are in the format {data.format}" if data.format else "taken from row one"
     ledger.decide("data_format", data.format or "auto", found)
-    ledger.decide("system", None, "rows keep the system text they have")
-    ledger.decide("max_length", *_max_length(model, data))
+    system = ledger.decide("system", None, "rows keep the system text they have")
+    template = ledger.decisions["template"].value
+    ledger.decide(
+        "max_length", *_max_length(model, data, _most_tokens(model, data, template, system))
+    )
     ledger.decide("max_dropped_percent", 1.0, "more bad rows than this point to a wrong file")
 
 
-def _max_length(model: Model, data: Dataset) -> tuple[int, str]:
+def most_tokens(spec: Spec, facts: Facts) -> int:
+    """Tokens the longest row may have, on the safe side of what its tokenizer will say."""
+    assert facts.model is not None
+    assert facts.dataset is not None
+    return _most_tokens(facts.model, facts.dataset, spec.model.template, spec.data.system)
+
+
+def _most_tokens(model: Model, data: Dataset, template: str | None, system: str | None) -> int:
     bytewise = model.vocab_size is not None and model.vocab_size < BYTE_VOCABULARY
-    tokens = math.ceil(data.longest_row_chars / (1 if bytewise else CHARACTERS_PER_TOKEN))
-    covering = max(LENGTH_STEP, math.ceil(tokens / LENGTH_STEP) * LENGTH_STEP)
+    spelt = data.most_turns * SPELT_TURN_TOKENS
+    header = HEADER_TOKENS + len((system or "").encode("utf-8"))
+    if bytewise:
+        return data.longest_row_bytes + spelt + header
+    return data.longest_row_tokens + header + (spelt if template else 0)
+
+
+def _max_length(model: Model, data: Dataset, most: int) -> tuple[int, str]:
+    covering = max(LENGTH_STEP, math.ceil(most / LENGTH_STEP) * LENGTH_STEP)
     limits = {
-        covering: f"covers the longest row, {data.longest_row_chars:,} characters",
+        covering: f"estimated to cover the longest row, {data.longest_row_chars:,} characters",
         LONGEST_DEFAULT: "longer rows are cut: memory grows with the longest one",
     }
     if model.max_positions:
@@ -119,7 +140,8 @@ def decide_schedule(ledger: Ledger, facts: Facts, method: str) -> None:
     ledger.decide(
         "num_train_epochs",
         1.0 if rows >= MANY_ROWS else 3.0,
-        f"{rows:,} rows: " + ("one pass is enough" if rows >= MANY_ROWS else "seen three times"),
+        f"{counted(rows, 'row')}: "
+        + ("one pass is enough" if rows >= MANY_ROWS else "seen three times"),
     )
     ledger.decide("max_steps", -1, "the epochs decide")
     if method == "full":
@@ -153,6 +175,10 @@ def decide_optimizer(ledger: Ledger, kind: str, strategy: str) -> None:
 def decide_rhythm(ledger: Ledger, steps: int | None) -> None:
     """How often the run logs and saves."""
     every = 1 if steps is None or steps <= 2000 else 10
-    ledger.decide("logging_steps", every, f"a curve of {steps or 'an unknown number of'} steps")
+    ledger.decide(
+        "logging_steps",
+        every,
+        f"a curve of {counted(steps, 'step') if steps else 'an unknown number of steps'}",
+    )
     quarter = 500 if steps is None else max(1, min(500, math.ceil(steps / 4)))
     ledger.decide("save_steps", quarter, "four checkpoints or more, at most 500 steps apart")

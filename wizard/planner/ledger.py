@@ -21,22 +21,35 @@ class Ledger:
     decisions: dict[str, Decision] = field(default_factory=dict)
 
     def decide(
-        self, setting: str, value: Any, reason: str, alternatives: Mapping[Any, str] | None = None
+        self,
+        setting: str,
+        value: Any,
+        reason: str,
+        alternatives: Mapping[Any, str] | None = None,
+        *,
+        note: str = "",
     ) -> Any:
-        """Record the user's value, else this one with its reason; gives what was recorded."""
+        """Record the user's value, else this one with its reason; gives what was recorded.
+
+        `note` is true of either and follows the reason.
+        """
         origin, fixed = self._origin(setting)
         if origin != "planner":
             value, reason, alternatives = fixed[setting], self._fixed_reason(origin), None
         self.decisions[setting] = Decision(
             setting=setting,
             value=value,
-            reason=reason,
+            reason=f"{reason}; {note}" if note else reason,
             origin=origin,
             alternatives=tuple(
                 Alternative(value=other, why_not=why) for other, why in (alternatives or {}).items()
             ),
         )
         return value
+
+    def record(self, setting: str, value: Any, reason: str) -> None:
+        """Record what the facts say, which nobody can fix to something else."""
+        self.decisions[setting] = Decision(setting=setting, value=value, reason=reason)
 
     def _origin(self, setting: str) -> tuple[Origin, Mapping[str, Any]]:
         if setting in self.answers.settings:

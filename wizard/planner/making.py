@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from engine import rules
 from engine.spec import Spec
 from wizard.answers import Answers
-from wizard.facts import Device, Facts
+from wizard.facts import Device, Facts, Model
 from wizard.plan import Plan
 from wizard.planner import defaults
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, solve
@@ -22,6 +23,7 @@ from wizard.planner.memory import DEVICE_SHARE, HOST_SHARE, Budget, estimate
 from wizard.planner.pool import Pool
 from wizard.planner.wording import describe, sharing_reason, title
 from wizard.problem import Problem
+from wizard.wording import counted
 
 CPU_MICRO_BATCH = 4
 """A few rows keep a CPU's cores busy."""
@@ -45,7 +47,9 @@ def make(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Pl
         return _refused(str(error), "effective_batch_size", 2)
     assert facts.dataset is not None
     if facts.dataset.rows < batch.effective:
-        what = f"{facts.dataset.rows} rows do not fill one step of {batch.effective}"
+        rows = facts.dataset.rows
+        fill = f"{counted(rows, 'row')} {'does' if rows == 1 else 'do'} not fill"
+        what = f"{fill} one step of {batch.effective}"
         return _refused(what, facts.dataset.path, 1, exit_code=4)
     if candidate.strategy == "ddp" and batch.devices == 1:
         return _refused("this batch leaves one device only", "effective_batch_size", 0)
@@ -54,7 +58,9 @@ def make(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Pl
     try:
         spec = _sized(ledger, facts, pool, batch)
     except ValidationError as error:
-        return _refused(error.errors()[0]["msg"].removeprefix("Value error, "), "settings", 3)
+        first = error.errors()[0]
+        where = str(first["loc"][-1]) if len(first["loc"]) > 1 else "settings"
+        return _refused(first["msg"].removeprefix("Value error, "), where, 3)
     broken = rules.check(spec)
     if broken:
         return _refused(broken[0].why, broken[0].setting, 4, fix=f"set {broken[0].nearest}")
@@ -99,7 +105,16 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     ledger.decide("offload", candidate.offload, _offload_reason(candidate.offload))
     defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
     defaults.decide_schedule(ledger, facts, candidate.method)
-    ledger.decide("effective_batch_size", batch.effective, batch.reason)
+    note = _rest_note(facts, batch)
+    ledger.decide("effective_batch_size", batch.effective, batch.reason, note=note)
+
+
+def _rest_note(facts: Facts, batch: Batch) -> str:
+    """The rows of a pass need not divide into whole steps."""
+    assert facts.dataset is not None
+    rest = facts.dataset.rows % batch.effective
+    own = counted(rest, "row")
+    return f"the last step of a pass has only {own} of its own" if rest else ""
 
 
 def _count_reason(candidate: Candidate, pool: Pool) -> str:
@@ -123,7 +138,7 @@ def _names(candidate: Candidate, pool: Pool) -> tuple[tuple[str, ...], str]:
         return tuple(str(d.index) for d in used), "numbered: their runtime takes no UUID"
     if all(d.uuid for d in used):
         return tuple(d.uuid for d in used if d.uuid), "named by UUID, which outlives a reboot"
-    return (), "these have no UUID"
+    return (), "CPU ranks have no names" if used[0].kind == "cpu" else "these have no UUID"
 
 
 def budget_of(pool: Pool, facts: Facts, ranks: int) -> Budget:
@@ -148,18 +163,26 @@ def _sized(ledger: Ledger, facts: Facts, pool: Pool, batch: Batch) -> Spec:
     steps = _steps(ledger, facts, batch)
     defaults.decide_rhythm(ledger, steps)
     budget = budget_of(pool, facts, batch.devices)
-    spec = _with(ledger, batch, batch.micros[-1], checkpointing=True)
-    for micro in batch.micros:
-        spec = _with(ledger, batch, micro, checkpointing=True)
-        if estimate(spec, facts.model, budget).fits:
-            break
-    else:
-        return spec
-    micro = spec.training.per_device_train_batch_size
+    micro = _largest_that_fits(ledger, facts.model, batch, budget)
+    if micro is None:
+        return _with(ledger, batch, batch.micros[-1], checkpointing=True)
     without = _with(ledger, batch, micro, checkpointing=False)
     if estimate(without, facts.model, budget).fits:
         return without
     return _with(ledger, batch, micro, checkpointing=True)
+
+
+def _largest_that_fits(ledger: Ledger, model: Model, batch: Batch, budget: Budget) -> int | None:
+    """The largest micro-batch in memory: memory grows with it, so halving finds it."""
+
+    def fits(micro: int) -> bool:
+        return estimate(_with(ledger, batch, micro, checkpointing=True), model, budget).fits
+
+    # The whole share needs no accumulated gradients, so it can fit where a part of it does not.
+    if fits(batch.micros[0]):
+        return batch.micros[0]
+    place = bisect.bisect_left(batch.micros, True, lo=1, key=fits)
+    return batch.micros[place] if place < len(batch.micros) else None
 
 
 def _with(ledger: Ledger, batch: Batch, micro: int, *, checkpointing: bool) -> Spec:
@@ -202,6 +225,7 @@ def _steps(ledger: Ledger, facts: Facts, batch: Batch) -> int:
 def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch) -> Plan:
     assert facts.model is not None
     steps = _steps(ledger, facts, batch)
+    most_tokens = defaults.most_tokens(spec, facts)
     return Plan(
         title=title(spec),
         spec=spec,
@@ -209,16 +233,16 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch) ->
         memory=estimate(spec, facts.model, budget_of(pool, facts, batch.devices)),
         steps=steps,
         rungs=tuple(rungs(spec, ledger.answers.fixed, batch)),
-        problems=tuple(_problems(spec, facts, steps, ledger.answers)),
+        problems=tuple(_problems(spec, facts, steps, ledger.answers, most_tokens)),
     )
 
 
 def rungs(spec: Spec, fixed: Mapping[str, Any], batch: Batch) -> list[Spec]:
-    """The fallback ladder: smaller micro-batches, then checkpointing, the batch unchanged."""
+    """The fallback ladder: micro-batches of half or less, then checkpointing; one batch size."""
     ladder: list[Spec] = []
     last = spec
     for micro in batch.micros:
-        if micro >= spec.training.per_device_train_batch_size:
+        if 2 * micro > last.training.per_device_train_batch_size:
             continue
         last = _resized(last, micro, batch.accumulation(micro))
         ladder.append(last)
@@ -237,13 +261,17 @@ def _changed(spec: Spec, **values: object) -> Spec:
     return spec.model_copy(update={"training": spec.training.model_copy(update=values)})
 
 
-def _problems(spec: Spec, facts: Facts, steps: int, answers: Answers) -> list[Problem]:
+def _problems(
+    spec: Spec, facts: Facts, steps: int, answers: Answers, most_tokens: int
+) -> list[Problem]:
     found = _absent_packages(spec, facts)
     unused = _unused(spec, answers.preset_settings)
     if unused:
         found.append(_not_carried(unused, answers))
     if steps < FEWEST_STEPS:
         found.append(_few(steps))
+    if most_tokens > spec.data.max_length:
+        found.append(_may_be_cut(spec.data.max_length, most_tokens))
     # A broken driver must not turn into a CPU run that nobody asked for.
     if spec.parallel.device_kind == "cpu" and answers.fixed.get("device_kind") != "cpu":
         found += [p for p in facts.problems if p.severity == "error" and p.exit_code == 6]
@@ -272,9 +300,19 @@ def _not_carried(unused: list[str], answers: Answers) -> Problem:
 
 def _few(steps: int) -> Problem:
     return Problem(
-        what=f"only {steps} optimizer steps: little will be learnt",
+        what=f"only {counted(steps, 'optimizer step')}: little will be learnt",
         where="effective_batch_size",
         fix="more rows, more epochs or a smaller effective_batch_size",
+        severity="warning",
+    )
+
+
+def _may_be_cut(max_length: int, most_tokens: int) -> Problem:
+    return Problem(
+        what=f"the longest row is estimated at up to {most_tokens:,} tokens: what is over "
+        f"{max_length:,} is cut, and a cut answer does not teach to stop",
+        where="max_length",
+        fix="a larger max_length keeps it whole; the run says how many rows were cut",
         severity="warning",
     )
 

@@ -14,6 +14,7 @@ from wizard.facts import GIB, Model
 from wizard.plan import Memory, MemoryPart
 from wizard.planner.activations import Activations, activations
 from wizard.planner.shape import Shape, shape_of
+from wizard.wording import counted
 
 MIB = 1024**2
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -160,7 +161,7 @@ def _sharded_weights(case: _Case) -> MemoryPart:
     return _part(
         "weights",
         (own + live) * size,
-        f"({own:,} own of {case.ranks} shards + {live:,} gathered while in use) × {size} B",
+        f"({own:,} own of {counted(case.ranks, 'shard')} + {live:,} gathered) × {size} B",
     )
 
 
@@ -175,7 +176,7 @@ def _states(case: _Case) -> tuple[MemoryPart, ...]:
     if case.zero3:
         if case.spec.parallel.offload != "none":
             return ()
-        text = f"{count:,} × 12 B (float32 copy and two moments) / {ranks} ranks"
+        text = f"{count:,} × 12 B (float32 copy and two moments) / {counted(ranks, 'rank')}"
         return (_part("optimizer", count * 12 / ranks, text),)
     if case.spec.training.optim == "adamw_bnb_8bit":
         whole = case.shape.head if case.full else 0
@@ -216,7 +217,8 @@ def _tied_gradient(case: _Case) -> tuple[MemoryPart, ...]:
 def _step(case: _Case) -> tuple[MemoryPart, ...]:
     if not case.zero3 or case.spec.parallel.offload != "none":
         return ()
-    text = f"float32 gradients and a flat copy: {case.trainable:,} × 6 B / {case.ranks} ranks"
+    shared = f"{case.trainable:,} × 6 B / {counted(case.ranks, 'rank')}"
+    text = f"float32 gradients and a flat copy: {shared}"
     return (_part("optimizer step", case.trainable * 6 / case.ranks, text),)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from wizard.answers import Answers
 from wizard.facts import Device, Facts
 from wizard.problem import Problem, ProblemError
+from wizard.wording import counted
 
 TRAINS_AS = {"cuda": "cuda", "rocm": "cuda", "npu": "npu", "cpu": "cpu"}
 """Kind of device → what the engine calls it: torch for ROCm has the interface of torch.cuda."""
@@ -56,7 +57,8 @@ def choose(facts: Facts, answers: Answers) -> Pool:
     named = _named(devices, answers, settings)
     chosen = named if named is not None else _largest_group(devices)
     if count is not None and count > len(chosen):
-        what = f"{count} devices asked for, {len(chosen)} of one kind are here"
+        there = f"{len(chosen)} of one kind {'is' if len(chosen) == 1 else 'are'} here"
+        what = f"{counted(count, 'device')} asked for, {there}"
         raise _missing(what, "num_devices", f"num_devices={len(chosen)} uses them all")
     return Pool(
         kind=TRAINS_AS[chosen[0].kind],
@@ -68,8 +70,15 @@ def choose(facts: Facts, answers: Answers) -> Pool:
 
 
 def _cpu_pool(facts: Facts, count: int | None, answers: Answers) -> Pool:
+    settings = answers.fixed
     if any(index != 0 for index in answers.devices or ()):
         raise _missing("no accelerator is in use", "--devices", "leave it out to train on the CPU")
+    if settings.get("devices"):
+        raise _missing(
+            f"there is no device {settings['devices'][0]}",
+            "devices",
+            "leave it out to train on the CPU",
+        )
     cores = facts.host.cpu_cores or 1
     cpu = next((d for d in facts.devices if d.kind == "cpu"), None) or Device(
         kind="cpu",
@@ -84,7 +93,8 @@ def _cpu_pool(facts: Facts, count: int | None, answers: Answers) -> Pool:
         devices=(cpu,),
         count=ranks,
         fixed=count is not None,
-        reason=f"no accelerator; {cores} cores carry {ranks} CPU rank{'s' * (ranks > 1)}",
+        reason=f"no accelerator; {counted(cores, 'core')} {'carries' if cores == 1 else 'carry'} "
+        f"{counted(ranks, 'CPU rank')}",
     )
 
 

@@ -106,7 +106,7 @@ def parse_chips(text: str) -> list[Chip]:
         # A fifth cell is the process id inside the container (nyakang/nyaterm#268).
         if len(cells) in (4, 5) and not AMOUNTS.search(cells[3]):
             _process(chips, cells)
-        if len(cells) != 3 or not cells[0][:1].isdecimal():
+        if len(cells) != 3 or not _is_number(cells[0].partition(" ")[0]):
             above = None if len(cells) != 3 and not line.startswith("|") else above
         elif ":" in cells[1] and above is not None:
             chips.append(_chip(above, cells))
@@ -114,6 +114,10 @@ def parse_chips(text: str) -> list[Chip]:
         else:
             above = cells
     return chips
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10
 
 
 def _cells(line: str) -> list[str]:
@@ -129,7 +133,7 @@ def _chip(above: Sequence[str], below: Sequence[str]) -> Chip:
     return Chip(
         npu=int(npu),
         chip=int(ids[0]),
-        physical=int(ids[1]) if len(ids) > 1 and ids[1].isdecimal() else None,
+        physical=int(ids[1]) if len(ids) > 1 and _is_number(ids[1]) else None,
         name=name.strip(),
         health=above[1],
         bus=below[1],
@@ -144,7 +148,7 @@ def _chip(above: Sequence[str], below: Sequence[str]) -> Chip:
 def _process(chips: Sequence[Chip], cells: Sequence[str]) -> None:
     """A line of the process table: `| 0 0 | 4242 | python3.1 | 61012 |`."""
     ids = cells[0].split()
-    if len(ids) != 2 or not all(part.isdecimal() for part in (*ids, cells[1])):
+    if len(ids) != 2 or not all(map(_is_number, (*ids, cells[1]))):
         return
     memory = first_number(cells[3])
     for chip in chips:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from wizard import paths
 from wizard.facts import Dataset
+from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.probe.records import BadRecord, Record, UnreadableError, read_records
 from wizard.probe.rows import Format, RowError, format_of, texts
 from wizard.problem import Problem, ProblemError
@@ -22,7 +24,9 @@ def read_dataset(path: str) -> Dataset:
 
     Raises ProblemError (exit code 4) when the file as a whole cannot be used.
     """
-    file = Path(path).expanduser()
+    if not path.strip():
+        raise _refused("no data file is named", "", "give a JSON or JSON Lines file")
+    file = paths.expanded(path, "--data", exit_code=4)
     _check(path, file)
     counted = _Count()
     try:
@@ -40,6 +44,9 @@ def read_dataset(path: str) -> Dataset:
         dropped_rows=counted.dropped_rows,
         disk_bytes=file.stat().st_size,
         longest_row_chars=counted.longest_row_chars,
+        longest_row_bytes=counted.longest_row_bytes,
+        longest_row_tokens=counted.longest_row_tokens,
+        most_turns=counted.most_turns,
         total_chars=counted.total_chars,
         problems=tuple(counted.problems),
         first_rows=tuple(counted.first_rows),
@@ -54,6 +61,9 @@ class _Count:
     rows: int = 0
     dropped_rows: int = 0
     longest_row_chars: int = 0
+    longest_row_bytes: int = 0
+    longest_row_tokens: int = 0
+    most_turns: int = 0
     total_chars: int = 0
     problems: list[Problem] = field(default_factory=list)
     first_rows: list[Mapping[str, object]] = field(default_factory=list)
@@ -64,21 +74,30 @@ class _Count:
             return
         self.format = self.format or format_of(record.value)
         try:
-            chars = self._chars(record.value)
+            self._measure(self._texts(record.value))
         except RowError as error:
             self._drop(record.line, str(error))
             return
         self.rows += 1
-        self.total_chars += chars
-        self.longest_row_chars = max(self.longest_row_chars, chars)
         if len(self.first_rows) < KEPT_ROWS and isinstance(record.value, dict):
             self.first_rows.append(record.value)
 
-    def _chars(self, row: object) -> int:
+    def _measure(self, row: Sequence[str]) -> None:
+        chars = sum(map(len, row))
+        self.total_chars += chars
+        self.longest_row_chars = max(self.longest_row_chars, chars)
+        content = "\n".join(row).encode("utf-8")
+        self.longest_row_bytes = max(self.longest_row_bytes, len(content))
+        self.most_turns = max(self.most_turns, len(row))
+        turns = TURN_TOKENS * len(row)
+        if len(content) + turns > self.longest_row_tokens:  # else it cannot be the longest
+            self.longest_row_tokens = max(self.longest_row_tokens, most_tokens(content) + turns)
+
+    def _texts(self, row: object) -> Sequence[str]:
         if self.format is None:
             keys = ", ".join(map(str, list(row)[:5])) if isinstance(row, dict) else "none"
             raise RowError(f"no known format: its keys are {keys or 'none'}")
-        return sum(map(len, texts(row, self.format)))
+        return texts(row, self.format)
 
     def _drop(self, line: int, what: str) -> None:
         self.dropped_rows += 1
@@ -88,8 +107,6 @@ class _Count:
 
 
 def _check(path: str, file: Path) -> None:
-    if not path.strip():
-        raise _refused("no data file is named", "", "give a JSON or JSON Lines file")
     if file.is_dir():
         inside = next(_json_files(file), None)
         raise _refused(
@@ -108,9 +125,10 @@ def _check_rows(path: str, counted: _Count) -> None:
         return
     if not counted.dropped_rows:
         raise _refused("the file has no rows", path, "give a file with rows")
-    first = counted.problems[0]
+    first, bad = counted.problems[0], counted.dropped_rows
+    nothing = "its one row cannot be used" if bad == 1 else f"none of its {bad:,} rows can be used"
     raise _refused(
-        f"none of its {counted.dropped_rows} rows can be used; {first.where}: {first.what}",
+        f"{nothing}; {first.where}: {first.what}",
         path,
         f"a row needs {FORMATS}",
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from wizard import paths
 from wizard.probe.reading import below, exists
+from wizard.problem import ProblemError
 
 SHOWN = re.compile(
     r"""(https?|all|no)_proxy | HTTPS?_PROXY | ALL_PROXY | NO_PROXY
@@ -47,22 +49,29 @@ def broken(environment: Mapping[str, str], root: Path) -> dict[str, str]:
 
 def folders(environment: Mapping[str, str]) -> dict[str, Path]:
     """What a run writes to → the folder; ours are missing for a user without a home."""
-    found = {
-        "hub cache": hub_cache(environment),
-        "tmp": Path(environment.get("TMPDIR") or "/tmp"),
+    wanted: dict[str, Callable[[], Path]] = {
+        "runs": paths.runs,
+        "cache": paths.cache,
+        "hub cache": lambda: hub_cache(environment),
+        "tmp": lambda: Path(environment.get("TMPDIR") or "/tmp"),
     }
-    try:
-        return {"runs": paths.runs(), "cache": paths.cache(), **found}
-    except RuntimeError:  # a number without a name, as containers have
-        return found
+    found = {}
+    for purpose, folder in wanted.items():
+        # A variable may name a home that nobody has; a number without a name has none either.
+        with contextlib.suppress(ProblemError, RuntimeError):
+            found[purpose] = folder()
+    return found
 
 
 def hub_cache(environment: Mapping[str, str]) -> Path:
-    """Where models fetched from the hub are kept, by the hub library's own rules."""
-    named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
-    if named:
-        return Path(named).expanduser().absolute()
+    """Where models fetched from the hub are kept, by the hub library's own rules.
+
+    Raises ProblemError naming the variable whose value no folder can have.
+    """
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if environment.get(name):
+            return paths.expanded(environment[name], name).absolute()
     if environment.get("HF_HOME"):
-        return Path(environment["HF_HOME"]).expanduser().absolute() / "hub"
+        return paths.expanded(environment["HF_HOME"], "HF_HOME").absolute() / "hub"
     cache = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "/") / ".cache"
     return Path(cache).absolute() / "huggingface" / "hub"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from wizard import paths
 from wizard.facts import Model
 from wizard.probe import catalog
 from wizard.probe.environment import hub_cache
@@ -18,6 +19,15 @@ from wizard.problem import Problem, ProblemError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 README_LIMIT_CHARS = 64 * 1024
+HIDDEN = ("hidden_size", "n_embd", "d_model")
+INTERMEDIATE = ("intermediate_size", "n_inner", "ffn_dim")
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+HEADS = ("num_attention_heads", "n_head")
+POSITIONS = ("max_position_embeddings", "n_positions")
+OTHER_COUNTS = ("num_key_value_heads", "head_dim", "vocab_size")
+COUNTS = (*HIDDEN, *INTERMEDIATE, *LAYERS, *HEADS, *POSITIONS, *OTHER_COUNTS)
+WORDS = ("model_type", "dtype", "torch_dtype")
+FLAGS = ("tie_word_embeddings",)
 
 
 def read_model(name: str) -> Model:
@@ -25,10 +35,9 @@ def read_model(name: str) -> Model:
 
     Raises ProblemError, saying what to do, when there is no such model or it cannot be used.
     """
-    name = name.strip()
-    if not name:
+    if not name.strip():
         raise _refused("no model is named", "", "give a folder or a hub id such as Qwen/Qwen3-8B")
-    folder = Path(name).expanduser()
+    folder = paths.expanded(name, "--model")
     if folder.is_dir():
         return _from_folder(name, folder.absolute())
     if folder.is_file():
@@ -51,7 +60,8 @@ def cached_folder(name: str, environment: Mapping[str, str]) -> Path | None:
 
 def _from_folder(name: str, folder: Path) -> Model:
     config = _config(folder)
-    text = {**config, **(config.get("text_config") or {})}
+    text = {**config, **_text_config(folder, config)}
+    _check_values(folder, text)
     tied = _tied(config, text)
     quantized = _quantized(config)
     weights = read_weights(folder, tied=tied)
@@ -77,9 +87,42 @@ def _config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise _refused(f"cannot be read: {error}", str(path), "copy the model again") from None
+    except RecursionError:
+        fix = "copy the model again"
+        raise _refused("cannot be read: nested too deeply", str(path), fix) from None
     if not isinstance(config, dict):
         raise _refused("not a model's configuration", str(path), "copy the model again")
     return config
+
+
+def _text_config(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's part of a multimodal configuration; empty in one of text alone."""
+    part = config.get("text_config")
+    if part is None:
+        return {}
+    if not isinstance(part, dict):
+        where = str(folder / "config.json")
+        raise _refused("`text_config` is not a table", where, "copy the model again")
+    return part
+
+
+def _check_values(folder: Path, text: Mapping[str, Any]) -> None:
+    """Refuse what no configuration means; a list, a value per layer, counts as unknown."""
+    bad = [name for name in COUNTS if not _may_be_count(text.get(name))]
+    bad += [name for name in WORDS if not isinstance(text.get(name), str | None)]
+    bad += [name for name in FLAGS if not isinstance(text.get(name), bool | None)]
+    if bad:
+        raise _refused(
+            f"unreadable value, `{bad[0]}` is {json.dumps(text[bad[0]])[:40]}",
+            str(folder / "config.json"),
+            "copy the model again",
+        )
+
+
+def _may_be_count(value: object) -> bool:
+    if isinstance(value, bool):
+        return False
+    return value is None or isinstance(value, list) or (isinstance(value, int) and value >= 0)
 
 
 def _what_folder(folder: Path) -> str:
@@ -93,25 +136,21 @@ def _what_folder(folder: Path) -> str:
 
 def _shape(text: Mapping[str, Any]) -> dict[str, Any]:
     """The dimensions in config.json, under the names architectures use for them."""
-    hidden, heads = _count(text, "hidden_size", "n_embd", "d_model"), _heads(text)
+    hidden, heads = _count(text, *HIDDEN), _count(text, *HEADS)
     vocabulary = _count(text, "vocab_size")
     return {
         "architecture": text.get("model_type"),
         "hidden_size": hidden,
-        "intermediate_size": _count(text, "intermediate_size", "n_inner", "ffn_dim"),
-        "num_layers": _count(text, "num_hidden_layers", "n_layer", "num_layers"),
+        "intermediate_size": _count(text, *INTERMEDIATE),
+        "num_layers": _count(text, *LAYERS),
         "num_heads": heads,
         "num_kv_heads": _count(text, "num_key_value_heads") or heads,
         "head_dim": _count(text, "head_dim") or (hidden // heads if hidden and heads else None),
         "vocab_size": vocabulary,
         "embedding_parameters": hidden * vocabulary if hidden and vocabulary else None,
-        "max_positions": _count(text, "max_position_embeddings", "n_positions"),
+        "max_positions": _count(text, *POSITIONS),
         "dtype": text.get("dtype") or text.get("torch_dtype"),
     }
-
-
-def _heads(text: Mapping[str, Any]) -> int | None:
-    return _count(text, "num_attention_heads", "n_head")
 
 
 def _count(text: Mapping[str, Any], *names: str) -> int | None:
@@ -134,7 +173,7 @@ def _has_chat_template(folder: Path) -> bool:
         return True
     try:
         tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         return False
     return isinstance(tokenizer, dict) and bool(tokenizer.get("chat_template"))
 
@@ -203,8 +242,8 @@ def _near_folder(folder: Path) -> str:
     except OSError:
         return f"{folder.parent} does not exist either; give a folder or a hub id"
     near = difflib.get_close_matches(folder.name, siblings, n=1)
-    hint = f"did you mean {folder.parent / near[0]}?" if near else "check the path"
-    return hint + " A hub id looks like Qwen/Qwen3-8B"
+    hint = f"did you mean {folder.parent / near[0]}?" if near else "check the path;"
+    return f"{hint} a hub id looks like Qwen/Qwen3-8B"
 
 
 def _refused(what: str, where: str, fix: str) -> ProblemError:

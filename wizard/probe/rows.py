@@ -47,7 +47,10 @@ def _alpaca(row: Mapping[str, Any]) -> Iterator[str]:
         optional = key in ("system", "input") and not row.get(key)
         if not optional:
             yield _text(row[key], f"`{key}`")
-    for pair in row.get("history") or []:
+    history = row.get("history") or []
+    if not isinstance(history, list):
+        raise RowError("`history` is not a list of questions and answers")
+    for pair in history:
         if not isinstance(pair, list) or len(pair) != 2:
             raise RowError("`history` is not a list of question and answer")
         yield from (_text(text, "`history`") for text in pair)

@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from wizard.problem import Problem, ProblemError
+from wizard.wording import counted
 
 HEADER_LIMIT_BYTES = 100 * 1024**2
 """The format's own limit."""
@@ -65,15 +66,29 @@ def _files(folder: Path) -> list[Path]:
 
 def _indexed(folder: Path, index: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, OSError) as error:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
         raise _broken(index, f"not a weights index: {error}") from None
+    names = _names(content)
+    if not names:
+        raise _broken(index, "not a weights index: its `weight_map` names no files")
     missing = [name for name in names if not (folder / Path(name).name).is_file()]
     if missing:
         raise _broken(
-            folder, f"{len(missing)} of {len(names)} weight files are missing, first {missing[0]}"
+            folder,
+            f"{len(missing)} of {counted(len(names), 'weight file')} missing, first {missing[0]}",
         )
     return [folder / Path(name).name for name in names]
+
+
+def _names(content: object) -> list[str]:
+    """The files an index names; none when it is not one."""
+    table = content.get("weight_map") if isinstance(content, dict) else None
+    names = table.values() if isinstance(table, dict) else ()
+    usable = all(
+        isinstance(name, str) and 0 < len(name.encode("utf-8", "replace")) < 256 for name in names
+    )
+    return sorted(set(names)) if usable else []
 
 
 def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -82,14 +97,29 @@ def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
     for name, tensor in header.items():
         if name == "__metadata__":
             continue
-        try:
-            shape, end = tuple(map(int, tensor["shape"])), max(end, int(tensor["data_offsets"][1]))
-        except (KeyError, TypeError, ValueError, IndexError):
-            raise _broken(path, f"the header does not describe `{name}`") from None
+        shape, stop = _described(path, name, tensor)
+        end = max(end, stop)
         yield name, shape
     missing_bytes = header_bytes + end - path.stat().st_size
     if missing_bytes > 0:
-        raise _broken(path, f"cut short: {missing_bytes} bytes are missing")
+        raise _broken(path, f"cut short: {counted(missing_bytes, 'byte')} missing")
+
+
+def _described(path: Path, name: str, tensor: object) -> tuple[tuple[int, ...], int]:
+    """(shape, end of the data) of one tensor, when its data can hold that shape."""
+    table = tensor if isinstance(tensor, dict) else {}
+    shape, offsets = table.get("shape"), table.get("data_offsets")
+    if _are_counts(shape) and _are_counts(offsets) and len(offsets) == 2:
+        elements, size = math.prod(shape), offsets[1] - offsets[0]
+        if elements <= 8 * size:  # no format has less than a bit for an element
+            return tuple(shape), offsets[1]
+    raise _broken(path, f"not a safetensors file: its header does not describe `{name}`")
+
+
+def _are_counts(values: object) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(
+        type(value) is int and 0 <= value < 2**63 for value in values
+    )
 
 
 def _header(path: Path) -> tuple[Mapping[str, Any], int]:
@@ -102,7 +132,7 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
             header = json.loads(file.read(length))
     except OSError as error:
         raise _broken(path, f"cannot be read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _broken(path, "not a safetensors file: its header is not JSON") from None
     if not isinstance(header, dict):
         raise _broken(path, "not a safetensors file: its header is not a table")

@@ -29,7 +29,7 @@ class ChatChild:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            env={**os.environ, "PYTHONSAFEPATH": "1", "OMP_WAIT_POLICY": "PASSIVE"},
         )
 
     def ask(self, messages: Sequence[Message], max_new_tokens: int = 256) -> Iterator[str]:

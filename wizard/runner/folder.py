@@ -7,18 +7,31 @@ import errno
 import json
 import os
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.events import EXIT_MEANING
+from engine.events import (
+    EXIT_MEANING,
+    EXIT_OK,
+    EXIT_STOPPED,
+    beats_elsewhere,
+    decode_all,
+    exit_code,
+    recorded_processes,
+    unix_seconds,
+)
 from engine.spec import printable
+from wizard import paths
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
 
-OWNERS = ("stage", "watch")
+ENDINGS: Mapping[int, str] = {EXIT_OK: "done", EXIT_STOPPED: "stopped"}
+TAIL_BYTES = 64 * 1024
 MODES = {"run.sh": 0o700}
 
 
@@ -41,7 +54,7 @@ class RunSummary:
         if self.alive:
             what = self.phase
         elif self.exit_code is None:
-            what = "lost" if self.updated is not None else "not started"
+            what = "lost" if self.updated is not None else self.phase
         else:
             what = f"{self.exit_code}: {self.message or EXIT_MEANING.get(self.exit_code, 'failed')}"
         return f"{printable(self.name)}  {printable(what)}"
@@ -68,8 +81,11 @@ def create(files: Mapping[str, str], *, root: Path, name: str) -> Path:
     return folder
 
 
-def _wanted(root: Path, name: str) -> Path:
-    if not name or name.startswith(".") or "/" in name or "\0" in name or len(name.encode()) > 200:
+def check_name(name: str) -> None:
+    """Raise ProblemError for a name that no run can have."""
+    size = len(name.encode("utf-8", "replace"))
+    odd = name != name.encode("utf-8", "replace").decode()
+    if not name.strip() or name.startswith(".") or "/" in name or "\0" in name or odd or size > 200:
         raise ProblemError(
             Problem(
                 what=f"{name!r} cannot name a run",
@@ -77,6 +93,10 @@ def _wanted(root: Path, name: str) -> Path:
                 exit_code=2,
             )
         )
+
+
+def _wanted(root: Path, name: str) -> Path:
+    check_name(name)
     folder = root / name
     if os.path.lexists(folder):
         raise ProblemError(
@@ -137,27 +157,75 @@ def _is_run(folder: Path) -> bool:
 
 def summary(folder: Path) -> RunSummary:
     """What the state of a run says, checked against the processes that are alive."""
-    state = read_json(folder / "state.json")
-    code, updated = state.get("exit_code"), state.get("updated")
+    state, alive = read_json(folder / "state.json"), is_alive(folder)
+    code = exit_code(state.get("exit_code"))
+    if code is None and not alive:
+        state = {**state, **_end_elsewhere(folder, state)}
+        code = exit_code(state.get("exit_code"))
+    started = (folder / "launch.json").exists()
     return RunSummary(
         name=folder.name,
         folder=folder,
-        phase=str(state.get("phase") or "not started"),
-        exit_code=code if isinstance(code, int) else None,
-        alive=is_alive(folder),
-        updated=float(updated) if isinstance(updated, int | float) else None,
-        message=str(state.get("message") or ""),
+        phase=_text(state, "phase") or ("unknown" if started else "not started"),
+        exit_code=code,
+        alive=alive,
+        updated=unix_seconds(state.get("updated")),
+        message=_text(state, "message"),
     )
 
 
+def _text(state: Mapping[str, Any], key: str) -> str:
+    value = state.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _end_elsewhere(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run ended whose state.json does not say so: the disk was full, or it was damaged.
+
+    The launcher's stream ends with `done` then; a result without any state is a training that
+    came to its end.
+    """
+    last: Mapping[str, Any] = next(
+        reversed(list(decode_all(_tail(folder / "events" / "launcher.jsonl")))), {}
+    )
+    attempt = state.get("attempt", 0)
+    code = exit_code(last.get("exit_code")) if last.get("kind") == "done" else None
+    if code is not None and last.get("attempt") == (attempt or last.get("attempt")):
+        return {"exit_code": code, "phase": ENDINGS.get(code, "failed"), "updated": last["t"]}
+    if not state and read_json(folder / "result.json"):
+        return {"exit_code": EXIT_OK, "phase": "done"}
+    return {}
+
+
+def _tail(path: Path) -> bytes:
+    """The last lines of a file; empty when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
+            return file.read()
+    except OSError:
+        return b""
+
+
 def is_alive(folder: Path) -> bool:
-    """Whether the launcher still runs, or the stage it left behind, or the stage's watch."""
+    """Whether the launcher still runs, or anything it left behind, here or on another machine."""
     launch, state = read_json(folder / "launch.json"), read_json(folder / "state.json")
+    return _runs_here(launch, state) or beats_elsewhere(
+        launch, state, host=socket.gethostname(), now=time.time()
+    )
+
+
+def host_elsewhere(folder: Path) -> str | None:
+    """The machine a living run is on when that is not this one."""
+    launch, state = read_json(folder / "launch.json"), read_json(folder / "state.json")
+    here = _runs_here(launch, state) or not is_alive(folder)
+    return None if here else _text(launch, "host")
+
+
+def _runs_here(launch: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
     if launch.get("boot_id") != process.boot_id():
         return False
-    recorded = [(launch.get("pid"), launch.get("start_time"))]
-    recorded += [(state.get(f"{who}_pid"), state.get(f"{who}_start_time")) for who in OWNERS]
-    return any(process.is_same(pid, started) for pid, started in recorded)
+    return any(process.is_same(pid, at) for pid, at in recorded_processes(launch, state))
 
 
 def find_run(root: Path, name_or_path: str | None) -> Path:
@@ -167,7 +235,7 @@ def find_run(root: Path, name_or_path: str | None) -> Path:
     """
     if name_or_path is None:
         return _first_run(root)
-    for folder in (root / name_or_path, Path(name_or_path).expanduser()):
+    for folder in (root / name_or_path, paths.expanded(name_or_path)):
         if _is_run(folder.absolute()):
             return folder.absolute()
     names = [run.name for run in list_runs(root)]
@@ -193,6 +261,6 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in a file; empty when there is none, or not a whole one."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

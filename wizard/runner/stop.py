@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
-from wizard.runner.folder import is_alive, read_json
+from wizard.runner.folder import host_elsewhere, is_alive, read_json
 
 GRACE_SECONDS = 10.0
 
@@ -30,9 +30,20 @@ def now(folder: Path, *, grace_seconds: float = GRACE_SECONDS) -> None:
     """End the training processes of a run; steps since the last checkpoint are lost.
 
     Only processes recorded by the run, with the start time they had, are signalled; the script
-    is left to write how it ended. Raises ProblemError when the run does not run.
+    is left to write how it ended. Raises ProblemError when the run does not run, or runs on
+    another machine, whose processes can only be asked.
     """
     request(folder)
+    host = host_elsewhere(folder)
+    if host is not None:
+        raise ProblemError(
+            Problem(
+                what=f"this run is on {host}: it was asked to save and end",
+                where=str(folder),
+                fix="to end it at once, stop it on that machine",
+                exit_code=1,
+            )
+        )
     state = read_json(folder / "state.json")
     recorded = state.get("processes")
     found = {int(pid): started for pid, started in _pairs(recorded) if pid.isdigit()}

@@ -52,7 +52,11 @@ class DataPage(Page[Dataset]):
     def body(self) -> ComposeResult:
         """Path, what the file holds, and its first row."""
         yield Input(
-            wording.one_line(self._given), placeholder="path of a file", id="data", compact=True
+            wording.one_line(self._given),
+            placeholder="path of a file",
+            id="data",
+            compact=True,
+            select_on_focus=False,
         )
         with Horizontal(classes="columns"):
             yield Panel("File", "Nothing read yet.", id="facts")

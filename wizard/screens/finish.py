@@ -13,6 +13,7 @@ from textual.content import Content
 
 from engine.events import EXIT_MEANING, EXIT_STOPPED
 from wizard import wording
+from wizard.dashboard.against import resume_command
 from wizard.dashboard.source import Follower
 from wizard.dashboard.state import RunState
 from wizard.steps import Step
@@ -147,8 +148,7 @@ def _commands(run: Path, state: RunState) -> Content:
         return pairs((("talk to it", f"tunewright chat {name}"),))
     rows = [("see it again", f"tunewright watch {name}")]
     if state.exit_code == EXIT_STOPPED:
-        script = shlex.quote(wording.one_line(run / "run.sh"))
-        rows.insert(0, ("go on", f"bash {script} --resume"))
+        rows.insert(0, ("go on", resume_command(run)))
     return pairs(rows)
 
 

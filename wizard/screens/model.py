@@ -59,7 +59,11 @@ class ModelPage(Page[Model]):
     def body(self) -> ComposeResult:
         """Name, and what is known of it."""
         yield Input(
-            wording.one_line(self._given), placeholder="folder or hub id", id="model", compact=True
+            wording.one_line(self._given),
+            placeholder="folder or hub id",
+            id="model",
+            compact=True,
+            select_on_focus=False,
         )
         yield Panel("Model", "Nothing read yet.", id="facts")
 

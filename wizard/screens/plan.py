@@ -26,8 +26,15 @@ from wizard.widgets.table import Column, Rows, lines
 if TYPE_CHECKING:
     from wizard.plan import Plan
 
-NARROW, WIDE = 76, 110
-"""Screens narrower than the first show fewer columns, wider than the second more."""
+NARROW, ROOMY, WIDE = 76, 96, 110
+"""From the first width on the batch is shown, from the second a bar, from the third more."""
+MEANINGS = {
+    "fits": "whether predicted memory keeps to the budget; `+` by how many GiB it does not",
+    "GiB, budget": "predicted memory of a rank, and what a rank may use",
+    "by": "how much is free, or over",
+    "batch": "rows a rank holds at once × how often it gathers before a step",
+    "steps": "optimizer steps of the run",
+}
 GOALS: tuple[Goal, ...] = get_args(Goal)
 
 
@@ -40,9 +47,8 @@ class PlanPage(Page[Chosen]):
     HINT = "Enter takes the marked plan. Predicted memory is per rank."
     HELP_TEXT = (
         "Every plan is shown, also those that do not fit, with what they lack. `tight` leaves "
-        "less than 5 % of the budget free. The bar is predicted memory against what a rank may "
-        "use. A plan that does not fit cannot be taken: a shorter max_length or a smaller model "
-        "may make room."
+        "less than 5 % of the budget free. A plan that does not fit cannot be taken: a shorter "
+        "max_length or a smaller model may make room."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "goal", "Goal", id="plan.goal", tooltip="Quality, fastest, least memory"),
@@ -79,6 +85,12 @@ class PlanPage(Page[Chosen]):
         """Choose columns for the new width."""
         if self._plans:
             self._show_table(self.query_one(Rows).highlighted or 0)
+
+    def help_text(self) -> str:
+        """The text, and what the columns shown here mean."""
+        columns, _ = plan_table(self._plans, self.size.width)
+        meanings = [f"{c.title}: {MEANINGS[c.title]}" for c in columns if c.title in MEANINGS]
+        return "\n".join([self.HELP_TEXT, "", *meanings])
 
     def action_goal(self) -> None:
         """Rank by the next goal."""
@@ -136,16 +148,16 @@ def plan_table(
     """Columns and rows for a screen of this width."""
     wide = width >= WIDE
     shown: list[tuple[Column, Callable[[Plan], str]]] = [
-        (Column(title="plan", flexible=True), lambda plan: plan.title),
+        (Column(title="plan", flexible=True, keep_end=True), lambda plan: plan.title),
         (Column(title="fits"), fit_word if wide else _fit_and_margin),
         (Column(title="GiB, budget", right=True), _used_of_budget),
     ]
-    if width >= NARROW:
+    if width >= ROOMY:
         shown.append((Column(title=""), lambda plan: _bar(plan, 20 if wide else 10)))
     if wide:
         shown.append((Column(title="by", right=True), margin))
     if width >= NARROW:
-        shown.append((Column(title="b×acc", right=True), _batch))
+        shown.append((Column(title="batch", right=True), _batch))
     shown.append((Column(title="steps", right=True), lambda plan: wording.cell(plan.steps)))
     rows = [tuple(cell(plan) for _, cell in shown) for plan in plans]
     return tuple(column for column, _ in shown), rows

@@ -19,6 +19,7 @@ from wizard.widgets.memory import budget_line
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Panel, name_box
+from wizard.widgets.table import counted
 
 if TYPE_CHECKING:
     from wizard.plan import Plan
@@ -137,6 +138,6 @@ def _checks(plan: Plan, facts: Facts) -> Content:
     if facts.dataset is not None:
         dataset = facts.dataset
         dropped = f", {wording.count(dataset.dropped_rows)} dropped" if dataset.dropped_rows else ""
-        rows.append(f"data    {wording.count(dataset.rows)} rows{dropped}")
+        rows.append(f"data    {counted(dataset.rows, 'row')}{dropped}")
     problems = [problem_line(problem) for problem in plan.problems]
     return Content("\n").join([*(Content(row) for row in rows), *problems])

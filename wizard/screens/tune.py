@@ -21,6 +21,7 @@ from wizard.widgets.memory import budget_line
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel
+from wizard.widgets.table import counted
 
 if TYPE_CHECKING:
     from wizard.plan import Plan
@@ -44,12 +45,13 @@ class TunePage(Page[Chosen]):
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.TUNE
-    QUESTION = "Change what you like; everything else keeps its planned value."
-    HINT = "Enter goes on to the script. Tab moves between fields."
+    QUESTION = "Change what you like; the planner chooses the rest."
+    HINT = "Type to fix a value, empty it to give it back. Tab moves, Enter goes on."
     HELP_TEXT = (
-        "Each field is checked as you type, and the plan is made anew with what you fix. The "
-        "effective batch is rows per optimizer step over all ranks; how it is split follows from "
-        "memory. Every other setting can be given on the command line with --set."
+        "A muted value is planned. What you type is fixed and checked as you type, and the plan is "
+        "made anew with it; Ctrl+U empties a field, and the planner chooses again. The effective "
+        "batch is rows per optimizer step over all ranks; how it is split follows from memory. "
+        "Every other setting can be given on the command line with --set."
     )
 
     def __init__(
@@ -63,7 +65,7 @@ class TunePage(Page[Chosen]):
         self._before = chosen.plan
         self._chosen: Chosen | None = chosen
         self._answers = chosen.answers
-        self._run_name = chosen.answers.run_name or suggested_name
+        self._suggested_name = suggested_name
         self._refused: dict[str, str] = {}
         self._debounce: Timer | None = None
         self._leaving = False
@@ -74,7 +76,8 @@ class TunePage(Page[Chosen]):
             for setting, label in LABELS.items():
                 if setting != "lora_rank" or self._before.spec.method.method != "full":
                     yield self._field(setting, label)
-            yield Field(RUN_NAME, "run name", self._run_name, "the name of its folder")
+            name = self._answers.run_name
+            yield Field(RUN_NAME, "run name", self._suggested_name, "the name of its folder", name)
         yield Panel("Effect", id="effect")
 
     def on_mount(self) -> None:
@@ -83,13 +86,15 @@ class TunePage(Page[Chosen]):
         self._show_effect(self._before)
 
     def on_field_edited(self, event: Field.Edited) -> None:
-        """Check the value at its field; plan anew when it is good."""
+        """Check the value; plan anew when it is good."""
         wrong = self._take(event.setting, event.text.strip())
-        self.query_one(f"#field-{event.setting.replace('_', '-')}", Field).refuse(wrong)
+        self._field_of(event.setting).refuse(wrong is not None)
+        self._refused.pop(event.setting, None)
         if wrong is not None:
             self._refused[event.setting] = wrong
+        self._tell_refused()
+        if wrong is not None:
             return
-        self._refused.pop(event.setting, None)
         self._chosen = None
         if self._debounce is not None:
             self._debounce.stop()
@@ -98,7 +103,7 @@ class TunePage(Page[Chosen]):
     def action_next(self) -> None:
         """Leave once everything is good and planned."""
         if self._refused:
-            self.message.refuse(Problem(what=next(iter(self._refused.values()))))
+            self._tell_refused()
         elif self._chosen is None:
             self._leaving = True
         else:
@@ -110,24 +115,35 @@ class TunePage(Page[Chosen]):
         self.show("#effect", problem_line(problem))
         super().refused(problem)
 
+    def _tell_refused(self) -> None:
+        """The newest error in full, for the rows have no room for it."""
+        if self._refused:
+            self.message.refuse(Problem(what=list(self._refused.values())[-1]))
+        else:
+            self.message.rest()
+
     def _field(self, setting: str, label: str) -> Field:
-        value = wording.setting(_values(self._before)[setting])
-        return Field(setting, label, value, self._before.reasons.get(setting, ""))
+        planned = wording.setting(_values(self._before)[setting])
+        settings = self._answers.settings
+        fixed = wording.setting(settings[setting]) if setting in settings else None
+        return Field(setting, label, planned, self._before.reasons.get(setting, ""), fixed)
+
+    def _field_of(self, setting: str) -> Field:
+        return self.query_one(f"#field-{setting.replace('_', '-')}", Field)
 
     def _take(self, setting: str, text: str) -> str | None:
-        """Put a value into the answers; what is wrong with it, or None."""
+        """Put a value into the answers, or take it out; what is wrong with it, or None."""
         from engine.spec import SpecError, parse_setting
 
         if setting == RUN_NAME:
             self._answers = replace(self._answers, run_name=text or None)
-            return None if text and "/" not in text else "a run needs a name without `/`"
-        try:
-            name, value = parse_setting(setting, text)
-        except SpecError as error:
-            return str(error)
-        settings = {k: v for k, v in self._answers.settings.items() if k != name}
-        if value != _values(self._before)[name] or name in self._answers.settings:
-            settings[name] = value
+            return "a run needs a name without `/`" if "/" in text else None
+        settings = {k: v for k, v in self._answers.settings.items() if k != setting}
+        if text:
+            try:
+                settings[setting] = parse_setting(setting, text)[1]
+            except SpecError as error:
+                return str(error)
         self._answers = replace(self._answers, settings=settings)
         return None
 
@@ -145,18 +161,30 @@ class TunePage(Page[Chosen]):
             return
         self._chosen = Chosen(answers=answers, plan=plan)
         self._show_effect(plan)
-        if self._leaving:
+        self._show_planned(plan)
+        if self._refused:
+            self._tell_refused()
+        elif self._leaving:
             self._leave(self._chosen)
 
     def _leave(self, chosen: Chosen) -> None:
         self._leaving = False
         if chosen.plan.fits:
-            answers = replace(chosen.answers, run_name=chosen.answers.run_name or self._run_name)
+            name = chosen.answers.run_name or self._suggested_name
+            answers = replace(chosen.answers, run_name=name)
             self.dismiss(Chosen(answers=answers, plan=chosen.plan))
             return
         self.message.refuse(
             Problem(what=f"does not fit: {budget_line(chosen.plan)}", fix="a smaller value fits")
         )
+
+    def _show_planned(self, plan: Plan) -> None:
+        """The newly planned value and its reason at every field."""
+        values = _values(plan)
+        for field in self.query(Field):
+            if field.setting != RUN_NAME:
+                reason = plan.reasons.get(field.setting, "")
+                field.show_planned(wording.setting(values[field.setting]), reason)
 
     def _show_effect(self, plan: Plan) -> None:
         before, now = _values(self._before), _values(plan)
@@ -171,7 +199,8 @@ class TunePage(Page[Chosen]):
             f"steps    {wording.count(plan.steps)}",
             f"batch    {training.per_device_train_batch_size} per device × "
             f"{training.gradient_accumulation_steps} accumulation × "
-            f"{plan.spec.parallel.num_devices} devices = {training.effective_batch_size}",
+            f"{counted(plan.spec.parallel.num_devices, 'device')} = "
+            f"{training.effective_batch_size}",
             f"changed  {', '.join(changed) or 'nothing'}",
         ]
         problems = [problem_line(problem) for problem in plan.problems]

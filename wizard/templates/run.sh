@@ -17,7 +17,9 @@ set -uo pipefail
 umask 077 # data and weights are their owner's business
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 73
 
+# shellcheck disable=SC2016,SC1003 # names stay in single quotes, whatever looks like code in them
 NAME={{name}}
+# shellcheck disable=SC2016,SC1003
 PLANNED_PYTHON={{python}}
 PYTHON=${TUNEWRIGHT_PYTHON:-$PLANNED_PYTHON} # another server: TUNEWRIGHT_PYTHON=… bash run.sh
 
@@ -25,6 +27,7 @@ RANKS={{ranks}}        # processes on this machine, one per device
 RUNGS={{rungs}}        # spec.1.toml …: the same effective batch in less memory, tried after a 71
 MAX_RESTARTS=1 # times to go on from the last checkpoint after a 72 or a 76
 TRAIN_OPTIONS=()
+BEGIN_OPTIONS=(--new) # refused where checkpoints of an earlier run lie
 
 {{environment}}
 
@@ -39,8 +42,8 @@ fail() { # code, sentence
 
 while [ $# -gt 0 ]; do
   case $1 in
-    --resume) TRAIN_OPTIONS+=(--resume) ;;
-    --smoke) TRAIN_OPTIONS+=(--smoke) MAX_RESTARTS=0 RUNGS=0 ;;
+    --resume) TRAIN_OPTIONS+=(--resume) BEGIN_OPTIONS=() ;;
+    --smoke) TRAIN_OPTIONS+=(--smoke) BEGIN_OPTIONS=() MAX_RESTARTS=0 RUNGS=0 ;;
     --max-restarts)
       [[ ${2-} =~ ^[0-9]+$ ]] || fail 64 "--max-restarts takes a number"
       MAX_RESTARTS=$2
@@ -55,8 +58,10 @@ done
 # Keeps the text it is given as a file; a file that was edited wins.
 keep() {
   if [ ! -e "$1" ]; then
-    { cat >"$1.part" && mv -- "$1.part" "$1"; } ||
+    { cat >"$1.part" && mv -- "$1.part" "$1"; } || {
+      rm -f -- "$1.part"
       fail 73 "cannot write $1 in $PWD: is the disk full or read-only?"
+    }
   elif ! cmp -s -- "$1" -; then
     say "$1 was edited after it was planned: this run follows the edited file"
   fi
@@ -73,11 +78,40 @@ found=$("$PYTHON" -c "$find_engine" 2>&1) || true
 found=${found##*$'\n'} # the last line: an error names itself there
 [ "$ours" = "$found" ] || fail 70 "a foreign engine would run in place of $ours: $found (see PYTHONPATH)"
 
+export PATH="${PYTHON%/*}:$PATH" # ninja lies beside python; DeepSpeed compiles with it
+
+# Codes that are not in the list above are an error of their own.
+one_of_ours() { [[ $1 =~ ^(0|64|65|69|7[0-6])$ ]]; }
+
+# Every end after `begin`, also one by a signal: the state is written, and how to go on is said.
+finish() {
+  local code=$?
+  trap "" TERM INT HUP
+  if ! one_of_ours "$code"; then
+    reason=${reason:-"run.sh ended with $code, which means nothing here: see logs/"}
+    say "$reason"
+    code=70
+  fi
+  "$PYTHON" -m engine.watch end --code "$code" --reason "$reason"
+  [ "$code" -ne 75 ] || say "stopped; to go on: bash run.sh --resume"
+  exit "$code"
+}
+
+# Ranks save at their next step; torchrun is never signalled.
+ask_to_stop() {
+  [ -e stop ] || say "asked to stop: it saves a checkpoint, which can take a minute, and ends with 75"
+  : >stop
+}
+
 # From here on the run has an owner: launch.json says who, engine.watch writes how it ends.
-attempt=$("$PYTHON" -m engine.watch begin --pid $$) || exit
+attempt=$("$PYTHON" -m engine.watch begin --pid $$ ${BEGIN_OPTIONS[@]+"${BEGIN_OPTIONS[@]}"}) || {
+  code=$?
+  one_of_ours "$code" || fail 70 "engine.watch ended with $code before the run began"
+  exit "$code"
+}
 rung=0
-trap 'code=$?; trap "" TERM INT HUP; "$PYTHON" -m engine.watch end --code "$code" --reason "$reason"' EXIT
-trap ': >stop' TERM INT HUP # ranks save at their next step; torchrun is never signalled
+trap finish EXIT
+trap ask_to_stop TERM INT HUP
 
 # Runs a command in its own process group, output to a file, with engine.watch beside it.
 # The watch lives as long as the command, even without this script; its code is the stage's.
@@ -85,7 +119,7 @@ stage() { # phase, ranks, command…
   local phase=$1 ranks=$2 command code
   shift 2
   [ ! -e stop ] || return 75
-  mkdir -p "exit/$attempt" logs || return 73
+  mkdir -p "exit/$attempt" logs || fail 73 "cannot write in $PWD: is the folder gone, or the disk full?"
   say "$phase: logs/$attempt-$phase.log"
   set -m # job control gives each background job its own process group
   {
@@ -99,7 +133,9 @@ stage() { # phase, ranks, command…
     while kill -0 $! 2>/dev/null; do wait $!; done # a signal only interrupts the wait
     wait $!
     code=$?
-    [ "$code" -gt 128 ] || break # the watch was killed, not the command: another one takes over
+    # Above 128 the watch was killed, not the command; bash says -1 when a trap ran while the
+    # watch ended. Another watch then takes over, and judges by what is left.
+    [ "$code" -gt 128 ] || [ "$code" -lt 0 ] || break
   done
   set +m
   return "$code"

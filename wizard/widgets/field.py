@@ -1,4 +1,4 @@
-"""One setting on one line: its name, its value to edit, and why it has it."""
+"""One setting on one line: its name, its value, and why it has it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from textual.widgets import Input, Static
 
 from wizard import wording
 
+WRONG = "error: see below"
+
 
 class Field(HorizontalGroup):
-    """Posts Edited for every change of the text; what is wrong replaces the reason."""
+    """Empty, it shows the planned value muted; what is typed fixes it. Posts Edited per change."""
 
     DEFAULT_CSS = """
     Field { height: 1; }
@@ -26,37 +28,45 @@ class Field(HorizontalGroup):
 
     @dataclass
     class Edited(Message):
-        """The text of a field changed."""
+        """The text of a field changed; an empty one gives the value back to the planner."""
 
         setting: str
         text: str
 
-    def __init__(self, setting: str, label: str, value: str, note: str) -> None:
+    def __init__(
+        self, setting: str, label: str, planned: str, note: str, fixed: str | None = None
+    ) -> None:
         super().__init__(id=f"field-{setting.replace('_', '-')}")
         self.setting = setting
         self._label = label
-        self._value = wording.one_line(value)
+        self._planned = wording.one_line(planned)
+        self._text = wording.one_line(fixed or "")
         self._note = note
 
     def compose(self) -> ComposeResult:
         """Label, input, note."""
         yield Static(self._label, classes="label", markup=False)
-        yield Input(self._value, compact=True)
+        yield Input(self._text, placeholder=self._planned, compact=True, select_on_focus=False)
         yield Static(_muted(self._note), classes="note", markup=False)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tell the page."""
         event.stop()
-        if event.value != self._value:
-            self._value = event.value
+        if event.value != self._text:
+            self._text = event.value
             self.post_message(self.Edited(self.setting, event.value))
 
-    def refuse(self, text: str | None) -> None:
-        """Say what is wrong with the value, or None when nothing is."""
-        self.set_class(text is not None, "-wrong")
-        note = _muted(self._note)
-        if text is not None:
-            note = Content.assemble(("error: ", "bold $text-error"), wording.one_line(text))
+    def show_planned(self, planned: str, note: str) -> None:
+        """What the planner takes now, and why; the text stays as it was typed."""
+        self._note = note
+        self.query_one(Input).placeholder = wording.one_line(planned)
+        if not self.has_class("-wrong"):
+            self.query_one(".note", Static).update(_muted(note))
+
+    def refuse(self, wrong: bool) -> None:
+        """Mark the value as wrong, or as good."""
+        self.set_class(wrong, "-wrong")
+        note = Content.styled(WRONG, "bold $text-error") if wrong else _muted(self._note)
         self.query_one(".note", Static).update(note)
 
 

@@ -11,7 +11,7 @@ FULL_WIDTH = 120
 
 
 class StepHeader(Widget):
-    """`x` done, `>` here, `.` to do; without a step it names the place."""
+    """All steps where there is room, else the number of this one; without a step, the place."""
 
     DEFAULT_CSS = """
     StepHeader { dock: top; height: 1; padding: 0 1; }
@@ -29,10 +29,8 @@ class StepHeader(Widget):
             return Content.assemble(brand, f"   {self._place}")
         if self.size.width >= FULL_WIDTH:
             return Content.assemble(brand, "   ", *self._full(self._step))
-        here = f"   step {self._step.number}/8 "
-        marks = " ".join(_mark(step, self._step) + str(step.number) for step in ORDER)
-        title = (f"{self._step.value:<10}", "bold")
-        return Content.assemble(brand, here, title, (marks, "$foreground-muted"))
+        here = f"   step {self._step.number} of {len(ORDER)}   "
+        return Content.assemble(brand, here, (self._step.value, "bold"))
 
     def _full(self, here: Step) -> list[tuple[str, str]]:
         return [

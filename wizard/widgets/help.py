@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,6 +13,22 @@ from textual.screen import ModalScreen
 
 from wizard.widgets.panel import Panel
 from wizard.widgets.table import pairs
+
+
+def keys_once(keys: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """(key, what it does) with each thing once: all its keys together, digits as a range."""
+    found: dict[str, list[str]] = {}
+    for key, does in keys:
+        known = found.setdefault(does, [])
+        if key not in known:
+            known.append(key)
+    return tuple((_together(known), does) for does, known in found.items())
+
+
+def _together(keys: list[str]) -> str:
+    if len(keys) > 2 and all(key.isdigit() for key in keys):
+        return f"{keys[0]}-{keys[-1]}"
+    return ", ".join(keys)
 
 
 class Help(ModalScreen[None]):

@@ -33,12 +33,21 @@ class MessageLine(Static):
         super().__init__(hint, markup=False)
         self._hint = hint
         self._timer: Timer | None = None
+        self._resting = True
         self.problem: Problem | None = None
 
     def rest(self) -> None:
         """Back to the hint."""
         self._end()
-        self.update(Content.styled(self._hint, "$foreground-muted"))
+        self._resting = True
+        self.update(Content.styled(wording.many_lines(self._hint), "$foreground-muted"))
+
+    def hint(self, text: str) -> None:
+        """Another hint from now on; it shows at once unless something else is told."""
+        if text != self._hint:
+            self._hint = text
+            if self._resting:
+                self.rest()
 
     def say(self, text: str) -> None:
         """Tell something in words."""
@@ -69,6 +78,7 @@ class MessageLine(Static):
 
     def _end(self) -> None:
         self.problem = None
+        self._resting = False
         if self._timer is not None:
             self._timer.stop()
             self._timer = None

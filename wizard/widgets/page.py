@@ -10,18 +10,21 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState
 
 from wizard.problem import Problem, ProblemError
 from wizard.steps import Step
 from wizard.widgets.header import StepHeader
-from wizard.widgets.help import Help
+from wizard.widgets.help import Help, keys_once
 from wizard.widgets.message import MessageLine
+from wizard.widgets.panel import redraw
 from wizard.widgets.too_small import TooSmall
 
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
+
+HELP_TOOLTIP = "What this page is about"
 
 
 def problem_from(error: BaseException) -> Problem:
@@ -47,12 +50,29 @@ class Page(Screen[Answer | None]):
         ),
         Binding("escape", "back", "Back", id="page.back", tooltip="One page back"),
         Binding(
-            "question_mark,f1",
+            "question_mark",
             "explain",
             "Help",
             key_display="?",
             id="page.help",
-            tooltip="What this page is about",
+            tooltip=HELP_TOOLTIP,
+        ),
+        Binding(
+            "f1",
+            "explain_while_typing",
+            "Help",
+            key_display="F1",
+            id="page.help-typing",
+            tooltip=HELP_TOOLTIP,
+        ),
+        Binding(
+            "f1",
+            "explain",
+            "Help",
+            show=False,
+            key_display="F1",
+            id="page.help-f1",
+            tooltip=HELP_TOOLTIP,
         ),
     ]
 
@@ -123,9 +143,11 @@ class Page(Screen[Answer | None]):
         self.message.refuse(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The first page has nothing before it."""
+        """The first page has nothing before it; a field takes the `?`, so help is on F1 there."""
         if action == "back" and self._first:
             return None
+        if action in ("explain", "explain_while_typing"):
+            return isinstance(self.focused, Input) == (action == "explain_while_typing")
         return super().check_action(action, parameters)
 
     def action_accept(self) -> None:
@@ -144,13 +166,21 @@ class Page(Screen[Answer | None]):
 
     def action_explain(self) -> None:
         """What the page is about, and all its keys."""
-        keys = [
+        shown = [
             (self.app.get_key_display(active.binding), active.binding.tooltip)
             for active in self.active_bindings.values()
             if active.binding.tooltip
         ]
-        self.app.push_screen(Help(self.QUESTION or self.PLACE, self.HELP_TEXT, tuple(keys)))
+        self.app.push_screen(Help(self.QUESTION or self.PLACE, self.help_text(), keys_once(shown)))
+
+    def action_explain_while_typing(self) -> None:
+        """The same, by the key that no field takes."""
+        self.action_explain()
+
+    def help_text(self) -> str:
+        """What the page is about."""
+        return self.HELP_TEXT
 
     def show(self, selector: str, content: Content | str) -> None:
-        """Replace the text of one Static."""
-        self.query_one(selector, Static).update(content)
+        """Replace the text of one Static, if it changed."""
+        redraw(self.query_one(selector, Static), content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual.containers import VerticalGroup
 from textual.content import Content
 from textual.widget import Widget
@@ -12,8 +13,30 @@ from wizard import wording
 
 def name_box(box: Widget, title: str, note: str = "") -> None:
     """Title a box, and note something at its lower edge, as plain text."""
-    box.border_title = Content(wording.one_line(title))
-    box.border_subtitle = Content(wording.one_line(note))
+    upper, lower = Content(wording.one_line(title)), Content(wording.one_line(note))
+    if upper.markup != box.border_title:
+        box.border_title = upper
+    if lower.markup != (box.border_subtitle or ""):
+        box.border_subtitle = lower
+
+
+def redraw(static: Static, content: Content | str) -> None:
+    """Replace the text of a Static, and draw it only when text or style changed."""
+    new = Content(content) if isinstance(content, str) else content
+    before = static.content
+    if not isinstance(before, Content):
+        static.update(new)
+    elif not before.is_same(new):
+        static.update(new, layout=not _takes_the_same_room(static, before, new))
+
+
+def _takes_the_same_room(static: Static, before: Content, new: Content) -> bool:
+    """Whether nothing moves: as many lines as before, and none of them was or will be wrapped."""
+    old_lines, new_lines = before.plain.split("\n"), new.plain.split("\n")
+    width = static.styles.width
+    if len(old_lines) != len(new_lines) or (width is not None and width.is_auto):
+        return False
+    return max(map(cell_len, [*old_lines, *new_lines])) <= static.content_size.width
 
 
 class Box(VerticalGroup):
@@ -47,5 +70,5 @@ class Panel(Static):
         name_box(self, title)
 
     def show(self, content: Content | str) -> None:
-        """Replace the text."""
-        self.update(content)
+        """Replace the text, if it changed."""
+        redraw(self, content)

@@ -13,6 +13,8 @@ from textual.widgets.option_list import Option
 from wizard import wording
 
 GAP = 2
+SHORTEST = 8
+"""Cells that a flexible column keeps at least."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +24,8 @@ class Column:
     title: str
     right: bool = False
     flexible: bool = False
+    keep_end: bool = False
+    """Shortened in the middle, because what tells rows apart stands at the end."""
 
 
 def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
@@ -31,7 +35,7 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
     over = sum(widths) + GAP * (len(columns) - 1) - width
     for i, column in enumerate(columns):
         if column.flexible and over > 0:
-            kept = max(widths[i] - over, len(column.title), 8)
+            kept = max(widths[i] - over, len(column.title), SHORTEST)
             over -= widths[i] - kept
             widths[i] = kept
     return [_line(columns, row, widths) for row in table]
@@ -40,10 +44,16 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
     cells = []
     for column, cell, width in zip(columns, row, widths, strict=True):
-        text = cell if cell_len(cell) <= width else wording.cut(cell, width)
+        shorten = wording.shorten if column.keep_end else wording.cut
+        text = cell if cell_len(cell) <= width else shorten(cell, width)
         padding = " " * (width - cell_len(text))
         cells.append(padding + text if column.right else text + padding)
     return (" " * GAP).join(cells).rstrip()
+
+
+def counted(number: int | None, thing: str) -> str:
+    """A number of things: `1 device`, `2 devices`."""
+    return f"{wording.count(number)} {thing}" + ("" if number == 1 else "s")
 
 
 def pairs(rows: Sequence[tuple[str, object]]) -> Content:

@@ -148,3 +148,10 @@ def test_any_part_of_the_table_and_any_nonsense_in_it_is_read_without_failing(
     mixed = data.draw(st.permutations(kept + junk))
     for chip in ascend.parse_chips("\n".join(mixed)):
         assert chip.total_bytes is None or chip.total_bytes > 0
+
+
+@pytest.mark.parametrize(
+    "line", ["0:||0", "0x1|1|0", f"{'9' * 5000}|1|0"], ids=["colon", "hex", "long"]
+)
+def test_what_only_begins_like_a_number_is_no_chip(line: str) -> None:
+    assert ascend.parse_chips(f"{line}\n{line}:\n") == []
