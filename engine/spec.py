@@ -43,8 +43,8 @@ class ModelTable(_Table):
     """Number format the base weights are loaded in, always stated."""
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention kernels."""
-    template: str | None = None
-    """Name of a shipped chat template; None uses the model's own."""
+    template: Literal["chatml"] | None = None
+    """A shipped chat template; None uses the model's own."""
 
 
 class DataTable(_Table):

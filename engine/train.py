@@ -87,6 +87,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     checkpoint = save.newest_complete(run, report) if options.resume else None
     refuse_old_checkpoints(run, options)
     shard.start_ranks(spec)
+    if RANK == 0 and spec.parallel.strategy == "zero3":
+        write_json(run / "ds_config.json", shard.deepspeed_config(spec))
     settings = sft.arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 

@@ -27,8 +27,14 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     return home
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what trains on one worker: each test there starts ranks of its own."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests run only when they are named; what trains stays on one worker."""
     for item in items:
         if item.get_closest_marker("engine"):
+            # Each test there starts ranks of its own.
             item.add_marker(pytest.mark.xdist_group("engine"))
+    if "slow" in config.option.markexpr:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in slow]

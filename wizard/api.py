@@ -24,11 +24,16 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def facts_for(
-    model: str | None, data: str | None, say: Callable[[str], object] = lambda text: None
+    model: str | None,
+    data: str | None,
+    say: Callable[[str], object] = lambda text: None,
+    *,
+    machine: str | None = None,
 ) -> Facts:
     """Facts of this machine, and of a model and a data file when they are named.
 
-    Raises ProblemError for a model or a data file that cannot be used.
+    `machine` names another one: a saved file, a shipped snapshot, or a count and a name.
+    Raises ProblemError for a machine, a model or a data file that cannot be used.
     """
     from wizard.probe import probe_machine
     from wizard.probe.dataset import read_dataset
@@ -36,8 +41,14 @@ def facts_for(
 
     found_model = read_model(model) if model is not None else None
     found_data = read_dataset(data) if data is not None else None
-    say("probing the machine")
-    return replace(probe_machine(), model=found_model, dataset=found_data)
+    if machine is None:
+        say("probing the machine")
+        found = probe_machine()
+    else:
+        from wizard.probe.machine import find
+
+        found = find(machine)
+    return replace(found, model=found_model, dataset=found_data)
 
 
 def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
@@ -70,7 +81,7 @@ def _nothing_fits(plans: Sequence[Plan]) -> Problem:
     nearest = min(plans, key=lambda plan: plan.memory.over_bytes)
     return Problem(
         what=f"nothing fits: the nearest plan, {nearest.title}, is "
-        f"{gib(nearest.memory.over_bytes)} over",
+        f"{gib(nearest.memory.over_bytes)} over {nearest.memory.over_where}",
         fix="a shorter max_length, a smaller model or method=qlora needs less",
         exit_code=5,
     )

@@ -130,6 +130,29 @@ class Disk:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Folder:
+    """A folder a run writes to."""
+
+    path: str
+    used_for: str
+    """`runs`, `cache`, `hub cache`, `tmp`."""
+    writable: bool
+    """A file could be made there, or in the nearest folder above that exists."""
+    why_not: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """How far a question to the model hub got."""
+
+    host: str
+    """The host that answered, or did not: the hub sends on to others."""
+    kind: str
+    """`ok`, else the trouble: `name`, `closed`, `slow`, `certificate`, `proxy`, `refused`, …"""
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
     """What else of a host decides whether a run lives; unknown is None."""
 
@@ -140,18 +163,36 @@ class Surroundings:
     """Limit on pinned memory; None when there is none."""
     open_files: int | None = None
     numa_nodes: int | None = None
+    """Nodes with processors."""
+    memory_only_nodes: int | None = None
+    """Nodes without processors: a device's memory, or memory beside the bus."""
     disks: tuple[Disk, ...] = ()
+    folders: tuple[Folder, ...] = ()
+    suggested_home: str | None = None
+    """A larger lasting disk for TUNEWRIGHT_HOME, when the one of the runs is small."""
     network: tuple[str, ...] = ()
     """Interfaces that are up, with their speed where it is known."""
     infiniband: tuple[str, ...] = ()
     container: str | None = None
     """`docker`, `podman`, `kubernetes`, `lxc`, … when inside one."""
     wsl: bool = False
+    virtual_machine: str | None = None
+    """`kvm`, `Amazon EC2`, … when inside one."""
     slurm_job: str | None = None
     login_node: bool = False
     """Looks like a node meant for logging in, not for training."""
     ends_detached_runs: str | None = None
     """What ends a run here when its starter leaves; None when nothing does."""
+    ends_detached_fix: str = ""
+    """What to do so that it lives on."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that change what a run does; passwords and tokens are left out."""
+    broken_variables: Mapping[str, str] = field(default_factory=dict)
+    """Variable that names a file or folder which is not there → that name."""
+    other_accelerators: tuple[str, ...] = ()
+    """Cards on the bus that compute and that no part of the probe can use."""
+    hub: Reach | None = None
+    """How the model hub answers; None until it was asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,6 +208,8 @@ class TorchView:
     """Pairs of torch indices of which the first reads the second's memory."""
     bnb_4bit: bool | None = None
     """Whether a 4-bit layer really ran on this device."""
+    bnb_error: str | None = None
+    """Why it did not."""
     cpu_adam: bool | None = None
     """Whether DeepSpeed's CPU Adam is built or can be."""
     error: str | None = None
@@ -179,8 +222,13 @@ class TorchDevice:
     index: int
     name: str
     uuid: str | None = None
+    """Without `GPU-` or `MIG-` before it."""
     memory_total_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    """Only asked where nothing else tells: the question itself takes memory."""
     compute_capability: tuple[int, int] | None = None
+    integrated: bool | None = None
+    """It shares the host's memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,10 +236,14 @@ class Measured:
     """Rates measured on this machine by `probe --bench`, remembered per machine."""
 
     when: str
+    device: str = ""
+    """Name of the device they are of; `cpu` for the CPU."""
     matmul_tflops: float | None = None
     memory_gbs: float | None = None
     host_to_device_gbs: float | None = None
     cpu_adam_parameters_per_second: float | None = None
+    cpu_adam: str | None = None
+    """Whose Adam that was: `deepspeed` or `torch`."""
     disk_write_gbs: float | None = None
 
 
@@ -211,6 +263,8 @@ class Host:
     disk_free_bytes: int | None = None
     memory_limit_source: str | None = None
     """`cgroup` when a container limit is below the machine's memory."""
+    cpu_limit_source: str | None = None
+    """`affinity` or `cgroup` when fewer cores than the machine has may be used."""
     surroundings: Surroundings = Surroundings()
 
 
@@ -223,6 +277,16 @@ class Software:
     driver: str | None = None
     cuda: str | None = None
     """Highest CUDA version the driver serves."""
+    torch_build: str | None = None
+    """What torch was built for: `cuda 13.0`, `rocm 7.2`, `xpu`, `cpu`; None when not known."""
+    libc: str | None = None
+    """C library and its version, as `glibc 2.39`."""
+    tools: Mapping[str, str | None] = field(default_factory=dict)
+    """`c++`, `ninja`, `nvcc`, `python headers` → version or place; None when absent."""
+    cpu_adam_lacks: tuple[str, ...] | None = None
+    """What is missing to build DeepSpeed's CPU Adam; empty when it is built or can be."""
+    unmet: Mapping[str, str] = field(default_factory=dict)
+    """Package whose installed version is not one this program works with → those it does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,8 +15,19 @@ def home() -> Path:
     if named:
         return Path(named).expanduser().absolute()
     data = os.environ.get("XDG_DATA_HOME")
-    base = Path(data).expanduser() if data else Path.home() / ".local" / "share"
-    return (base / "tunewright").absolute()
+    if data:
+        return (Path(data).expanduser() / "tunewright").absolute()
+    user = user_home()
+    return user / ".local" / "share" / "tunewright" if user else Path.cwd() / ".tunewright"
+
+
+def user_home() -> Path | None:
+    """The user's home; None for one without, as containers give to numbers without a name."""
+    try:
+        home = Path.home().absolute()
+    except RuntimeError:
+        return None
+    return home if home != Path("/") and home.is_dir() else None
 
 
 def runs() -> Path:

@@ -63,16 +63,25 @@ class Memory:
 
     @property
     def over_bytes(self) -> int:
-        """Bytes over the tighter budget; negative when there is room."""
-        over = [
-            need - budget
-            for need, budget in (
-                (self.device_bytes, self.device_budget_bytes),
-                (self.host_bytes, self.host_budget_bytes),
-            )
-            if budget is not None
-        ]
-        return max(over, default=0)
+        """Bytes a rank is over its device's budget, else all ranks over the host's.
+
+        Negative when there is room in both.
+        """
+        device = _over(self.device_bytes, self.device_budget_bytes)
+        host = _over(self.host_bytes, self.host_budget_bytes)
+        if device is None or host is None:
+            return device or host or 0
+        return device if device > 0 else max(device, host)
+
+    @property
+    def over_where(self) -> str:
+        """Which budget `over_bytes` is about, as in `3.1 GiB over per rank`."""
+        device = _over(self.device_bytes, self.device_budget_bytes)
+        return "per rank" if device is not None and device > 0 else "in host memory"
+
+
+def _over(need_bytes: int, budget_bytes: int | None) -> int | None:
+    return None if budget_bytes is None else need_bytes - budget_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 from engine.spec import Spec, dumps, printable
 from wizard import __version__
 from wizard.facts import Facts
+from wizard.islands import no_peer_access
 from wizard.plan import Plan
 
 TEMPLATE = Path(__file__).parent / "templates" / "run.sh"
@@ -109,6 +110,7 @@ def _environment(spec: Spec, facts: Facts) -> str:
         ("OMP_NUM_THREADS", *_threads(spec, facts)),
         ("TOKENIZERS_PARALLELISM", "false", "its threads do not survive forked data workers"),
         *_device_lines(spec),
+        *_exchange_lines(spec, facts),
     ]
     words = [(f"export {key}={shlex.quote(value)}", reason) for key, value, reason in lines]
     width = max(len(word) for word, _ in words)
@@ -132,6 +134,39 @@ def _device_lines(spec: Spec) -> list[tuple[str, str, str]]:
     if kind == "cpu" and spec.parallel.strategy == "zero3":
         return [("DS_ACCELERATOR", "cpu", "DeepSpeed would guess from what is installed")]
     return []
+
+
+def _exchange_lines(spec: Spec, facts: Facts) -> list[tuple[str, str, str]]:
+    """What NCCL must not try between these devices."""
+    if spec.parallel.device_kind != "cuda":
+        return []
+    reason = no_peer_access(facts, _places(spec, facts))
+    lines = [] if reason is None else [("NCCL_P2P_DISABLE", "1", reason)]
+    if _refused_by_accelerate(facts):
+        old = "accelerate refuses GeForce 40 cards with a driver before 550.40 unless this is set"
+        lines = lines or [("NCCL_P2P_DISABLE", "1", old)]
+        lines.append(("NCCL_IB_DISABLE", "1", old))
+    return lines
+
+
+def _places(spec: Spec, facts: Facts) -> list[int]:
+    """Positions of the run's devices."""
+    named = spec.parallel.devices
+    places = [
+        place
+        for place, device in enumerate(facts.devices)
+        if device.kind == "cuda" and (not named or {device.uuid, str(device.index)} & set(named))
+    ]
+    return places[: spec.parallel.num_devices]
+
+
+def _refused_by_accelerate(facts: Facts) -> bool:
+    """Its check counts the cards of the machine, not those of the run."""
+    cards = [device for device in facts.devices if device.kind == "cuda"]
+    numbers = [int(part) for part in re.findall(r"\d+", facts.software.driver or "")]
+    return (
+        len(cards) > 1 and any("RTX 40" in card.name for card in cards) and numbers < [550, 40, 7]
+    )
 
 
 def _document(file: str, text: str) -> str:

@@ -85,7 +85,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     """Make a prepared run folder: (method, strategy, ranks, **training settings) → Run."""
 
-    def made(method: str, strategy: str, ranks: int, **training: Any) -> Run:
+    def made(
+        method: str, strategy: str, ranks: int, *, offload: str = "none", **training: Any
+    ) -> Run:
         folder = tmp_path_factory.mktemp(f"run {method} {strategy} $(x)")
         data = make.data_file(folder / "some data.jsonl")
         batch = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4 // ranks}
@@ -104,7 +106,12 @@ def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
                 "model": {"model": str(tiny_model), "dtype": "float32"},
                 "data": {"data": str(data), "max_length": 128},
                 "method": {"method": method, "lora_rank": 4},
-                "parallel": {"strategy": strategy, "device_kind": "cpu", "num_devices": ranks},
+                "parallel": {
+                    "strategy": strategy,
+                    "device_kind": "cpu",
+                    "num_devices": ranks,
+                    "offload": offload,
+                },
                 "training": settings,
             }
         )

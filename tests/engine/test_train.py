@@ -159,10 +159,33 @@ def test_a_four_bit_model_is_trained_on_two_ranks(make_run: MakeRun) -> None:
     assert (run.folder / "model/adapter_model.safetensors").is_file()
 
 
+@pytest.mark.parametrize(
+    ("method", "offload"),
+    [
+        ("full", "parameters"),
+        pytest.param("full", "none", marks=pytest.mark.slow),
+        pytest.param("full", "optimizer", marks=pytest.mark.slow),
+        pytest.param("lora", "parameters", marks=pytest.mark.slow),
+    ],
+)
+def test_zero_3_trains_what_it_shards_and_offloads(
+    make_run: MakeRun, method: str, offload: str
+) -> None:
+    run = make_run(method, "zero3", 2, offload=offload, max_steps=3)
+    done = run.train()
+
+    assert run.codes() == [0, 0], done.stderr
+    losses = run.losses()
+    assert losses[3] < losses[1]
+    config = run.read("ds_config.json")["zero_optimization"]
+    assert ("offload_param" in config) == (offload == "parameters")
+    assert ("offload_optimizer" in config) == (offload != "none")
+
+
 def test_zero_3_gathers_the_weights_it_shards(make_run: MakeRun) -> None:
     from safetensors import safe_open
 
-    run = make_run("full", "zero3", 2)
+    run = make_run("full", "zero3", 2, offload="optimizer")
     done = run.train()
 
     assert run.codes() == [0, 0], done.stderr

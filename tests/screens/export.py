@@ -1,4 +1,4 @@
-"""A picture of a page, or of a real run: `python -m tests.screens.export PAGE|RUN OUT.svg [W H]`."""
+"""A picture of a page or of a real run: `python -m tests.screens.export PAGE|RUN OUT.svg [W H]`."""
 
 from __future__ import annotations
 

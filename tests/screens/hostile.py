@@ -104,7 +104,7 @@ def review() -> ReviewPage:
 
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage((Listed(HOSTILE, HOSTILE),)),
-    "hardware": lambda: HardwarePage(lambda: FACTS, FACTS, first=True),
+    "hardware": lambda: HardwarePage(lambda say: FACTS, FACTS, first=True),
     "model": lambda: ModelPage(World().read_model, name=HOSTILE, model=MODEL),
     "data": lambda: DataPage(World().read_dataset, path=HOSTILE, dataset=DATASET),
     "plan": lambda: PlanPage(lambda answers: (plan(),), values.ANSWERS),

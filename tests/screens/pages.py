@@ -58,7 +58,7 @@ def review() -> ReviewPage:
 
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage(RUNS),
-    "hardware": lambda: HardwarePage(lambda: values.MACHINE, values.MACHINE, first=True),
+    "hardware": lambda: HardwarePage(lambda say: values.MACHINE, values.MACHINE, first=True),
     "model": lambda: ModelPage(World().read_model, name=None, model=values.MODEL),
     "data": lambda: DataPage(World().read_dataset, path=None, dataset=values.DATASET),
     "plan": lambda: PlanPage(lambda answers: values.PLANS, values.ANSWERS),

@@ -50,7 +50,7 @@ class World:
 
     def verbs(self, **changes: Any) -> Verbs:
         given = Verbs(
-            probe=lambda: values.MACHINE,
+            probe=lambda say: values.MACHINE,
             read_model=self.read_model,
             read_dataset=self.read_dataset,
             plans=lambda facts, answers: values.PLANS,

@@ -31,7 +31,7 @@ def problem_on(app: OnePage) -> Problem | None:
 
 
 async def test_the_hardware_page_leaves_with_the_facts_it_probed() -> None:
-    app = OnePage(lambda: HardwarePage(lambda: values.MACHINE, None, first=True))
+    app = OnePage(lambda: HardwarePage(lambda say: values.MACHINE, None, first=True))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "RTX 4090" in shown(app))
         await pilot.press("escape", "enter")
@@ -42,7 +42,7 @@ async def test_the_hardware_page_leaves_with_the_facts_it_probed() -> None:
 async def test_a_probe_that_fails_is_told_in_words_and_can_be_repeated() -> None:
     answers = [ProblemError(Problem(what="the driver does not answer", fix="wait"))]
 
-    def probe() -> Facts:
+    def probe(say: object) -> Facts:
         if answers:
             raise answers.pop()
         return values.MACHINE
@@ -61,7 +61,7 @@ async def test_a_probe_that_fails_is_told_in_words_and_can_be_repeated() -> None
 
 async def test_a_machine_without_accelerators_says_that_the_cpu_trains() -> None:
     cpu = replace(values.MACHINE, devices=(replace(values.device(0, "EPYC"), kind="cpu"),))
-    app = OnePage(lambda: HardwarePage(lambda: cpu, cpu, first=True))
+    app = OnePage(lambda: HardwarePage(lambda say: cpu, cpu, first=True))
     async with app.run_test(size=(80, 24)):
         assert "No accelerator found: ranks will run on the CPU." in shown(app)
 

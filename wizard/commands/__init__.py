@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from wizard.commands import chat, demo, plan, presets, probe, run, runs, stop, watch
+from wizard.commands import chat, demo, doctor, plan, presets, probe, run, runs, stop, watch
 
 COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
     "probe": probe,
+    "doctor": doctor,
     "plan": plan,
     "run": run,
     "runs": runs,

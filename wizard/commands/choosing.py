@@ -24,15 +24,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fix one setting (repeatable), such as learning_rate=1e-4 or method=qlora",
     )
     parser.add_argument("--system", metavar="TEXT", help="system text for rows that have none")
-    parser.add_argument("--template", metavar="NAME", help="a shipped chat template, as chatml")
+    parser.add_argument("--template", metavar="NAME", help="a shipped chat template: chatml")
     parser.add_argument(
         "--goal", choices=get_args(Goal), default=None, help="what a better plan is (quality)"
     )
     parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
     parser.add_argument("--name", metavar="NAME", help="name of the run")
     parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
+    add_machine(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the script that would run, and stop"
+    )
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """The option that plans for a machine that is not this one."""
+    parser.add_argument(
+        "--machine",
+        metavar="M",
+        help="not this machine but a saved file, a shipped one such as 8xH100-SXM, "
+        "or count and name: '4x NVIDIA L40S'",
     )
 
 
@@ -44,7 +55,7 @@ def answers_from(args: argparse.Namespace) -> Answers:
     settings = api.parse_settings(args.pairs)
     for option in ("system", "template"):
         if getattr(args, option) is not None:
-            settings[option] = getattr(args, option)
+            settings.update(api.parse_settings([f"{option}={getattr(args, option)}"]))
     answers = Answers(
         model=args.model if args.model is not None else settings.pop("model", None),
         data=args.data if args.data is not None else settings.pop("data", None),

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     answers = choosing.answers_from(args)
-    facts = api.facts_for(answers.model, answers.data)
+    facts = api.facts_for(answers.model, answers.data, machine=args.machine)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_exactly(script_text(plans, facts, answers.run_name, answers.output))
@@ -70,7 +70,7 @@ def lines(plans: Sequence[Plan], facts: Facts) -> list[str]:
 
 
 def _subject(facts: Facts) -> list[str]:
-    found = []
+    found = [f"Machine {facts.machine}, not this one"] if facts.machine else []
     if facts.model is not None:
         count = facts.model.parameters
         size = f"{count / 1e6:,.1f} M parameters" if count else "size unknown"
@@ -88,7 +88,7 @@ def _subject(facts: Facts) -> list[str]:
 def _fit(plan: Plan) -> str:
     memory = plan.memory
     spec = plan.spec
-    need = f"{gib(memory.device_bytes)} of {gib(memory.device_budget_bytes)} per device"
+    need = f"{gib(memory.device_bytes)} of {gib(memory.device_budget_bytes)} per rank"
     batch = (
         f"{spec.training.per_device_train_batch_size} × "
         f"{spec.training.gradient_accumulation_steps} × {spec.parallel.num_devices} "
@@ -99,7 +99,23 @@ def _fit(plan: Plan) -> str:
         return f"fits, {need} predicted, {batch}"
     if errors:
         return f"no, {errors[0]}"
-    return f"no, {gib(memory.over_bytes)} over; {need}"
+    return f"no, {gib(memory.over_bytes)} over {memory.over_where}; {need}"
+
+
+def summary(plan: Plan, facts: Facts) -> list[str]:
+    """The chosen plan in few lines, for someone who is asked whether to start it."""
+    steps = f"{plan.steps:,} steps" if plan.steps is not None else "steps unknown"
+    return [
+        *_subject(facts),
+        f"{plan.title}: {_fit(plan)}, {steps}",
+        *(f"  {line}" for line in plan.why),
+        *warnings(plan),
+    ]
+
+
+def warnings(plan: Plan) -> list[str]:
+    """What is wrong with a plan, a line each."""
+    return [f"({problem.severity}) {problem}" for problem in plan.problems]
 
 
 def _detail(plan: Plan) -> list[str]:
@@ -115,5 +131,5 @@ def _detail(plan: Plan) -> list[str]:
             f"  {decision.setting} = {setting(decision.value)}: {decision.reason}"
             for decision in plan.decisions
         ),
-        *(f"({p.severity}) {p}" for p in plan.problems),
+        *warnings(plan),
     ]

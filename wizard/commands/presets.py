@@ -6,6 +6,7 @@ import argparse
 
 from wizard import api
 from wizard.commands.terminal import note, print_exactly, print_json, say
+from wizard.problem import Problem, ProblemError
 
 HELP = "list, show or save presets"
 DESCRIPTION = (
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     save = actions.add_parser("save", help="save settings under a name")
     save.add_argument("name")
     save.add_argument("--from", dest="source", metavar="NAME", help="start from this preset")
+    save.add_argument("--replace", action="store_true", help="in place of one of this name")
     save.add_argument("--title", default=None, help="one line shown in the list")
     save.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="a setting"
@@ -61,14 +63,27 @@ def _save(args: argparse.Namespace) -> int:
     import dataclasses
 
     from wizard.answers import Preset
-    from wizard.presets import load, save
+    from wizard.presets import load, save, shipped_and_saved
 
+    settings = api.parse_settings(args.pairs)
+    if not (settings or args.source):
+        raise ProblemError(
+            Problem(what="a preset without settings", fix="give --set or --from", exit_code=2)
+        )
+    if not args.replace and args.name in {p.name for p in shipped_and_saved()}:
+        raise ProblemError(
+            Problem(
+                what=f"there is a preset {args.name!r} already",
+                fix="choose another name, or --replace it",
+                exit_code=2,
+            )
+        )
     base = load(args.source) if args.source else Preset(name=args.name, title=args.name)
     preset = dataclasses.replace(
         base,
         name=args.name,
         title=args.title or base.title,
-        settings={**base.settings, **api.parse_settings(args.pairs)},
+        settings={**base.settings, **settings},
         origin="saved",
     )
     say(str(save(preset)))

@@ -1,75 +1,101 @@
-"""`tunewright probe`: what this machine can train with."""
+"""`tunewright probe`: what this machine, or another one, can train with."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from pathlib import Path
 
-from wizard.commands.terminal import print_json, say
-from wizard.facts import Device, Facts, Host
-from wizard.wording import gib
+from wizard import overview
+from wizard.commands import choosing
+from wizard.commands.terminal import note, print_json, say
+from wizard.facts import Facts
+from wizard.problem import Problem, ProblemError
 
 HELP = "show what this machine can train with"
-DESCRIPTION = "Devices, host and installed software. Nothing is changed."
+DESCRIPTION = (
+    "Devices, links, host, software and checks, each value with its source. Nothing is changed."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("-o", "--output", metavar="FILE", help="save it for --machine FILE")
+    choosing.add_machine(parser)
+    parser.add_argument("--torch", action="store_true", help="ask torch as well: some seconds")
+    parser.add_argument(
+        "--test-links", action="store_true", help="really move data between the devices"
+    )
+    parser.add_argument("--bench", action="store_true", help="measure rates, 20 seconds at most")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Probe and print."""
-    from wizard.probe import probe_machine
+    """Probe, or look up another machine, and print."""
+    facts = _facts(args)
+    if args.output:
+        from wizard.probe.machine import save
 
-    facts = probe_machine()
+        note(f"saved: {save(facts, Path(args.output))}")
     if args.json:
-        print_json({"schema": 1, **as_json(facts)})
+        print_json(as_json(facts))
     else:
-        for line in lines(facts):
+        for line in overview.text(facts):
             say(line)
     return 0
 
 
+def _facts(args: argparse.Namespace) -> Facts:
+    if args.machine:
+        _only_here(args)
+        from wizard.probe.machine import find
+
+        return find(args.machine)
+    from wizard.probe import probe_machine
+
+    facts = probe_machine(torch=args.torch)
+    if args.bench:
+        facts = _measured(facts)
+    return _tested(facts) if args.test_links else facts
+
+
+def _only_here(args: argparse.Namespace) -> None:
+    asked = [f"--{name}" for name in ("torch", "test-links", "bench")]
+    given = [option for option in asked if getattr(args, option[2:].replace("-", "_"))]
+    if given:
+        raise ProblemError(
+            Problem(
+                what=f"{given[0]} asks the machine itself, and --machine names another one",
+                fix="give one of them",
+                exit_code=2,
+            )
+        )
+
+
+def _measured(facts: Facts) -> Facts:
+    from wizard.probe import rates
+
+    note("measuring, 20 seconds at most")
+    measured = rates.measure(note)
+    rates.remember(rates.machine_key(facts), measured)
+    return rates.with_measured(facts, measured)
+
+
+def _tested(facts: Facts) -> Facts:
+    from wizard.probe import rates
+    from wizard.probe.linktest import test_links
+
+    note("moving data between the devices")
+    tested = test_links(facts.accelerators, facts.links)
+    if tested.links:
+        rates.remember_links(rates.machine_key(facts), facts.accelerators, tested.links)
+    return dataclasses.replace(
+        facts, links=tested.links or facts.links, problems=(*facts.problems, *tested.problems)
+    )
+
+
 def as_json(facts: Facts) -> dict[str, object]:
-    """Facts as plain values; unknown is null."""
-    return dataclasses.asdict(facts)
+    """The versioned document that `--machine` reads: docs/probe-schema.md."""
+    from wizard.probe.document import to_document
 
-
-def lines(facts: Facts) -> list[str]:
-    """Facts as text, one fact per line."""
-    found = [_device(d) for d in facts.devices]
-    versions = [f"{name} {v or 'not installed'}" for name, v in facts.software.versions.items()]
-    problems = [f"({p.severity}) {p}" for p in facts.problems]
-    return [
-        "Devices",
-        *(f"  {line}" for line in found),
-        "Host",
-        *(f"  {line}" for line in _host(facts.host)),
-        "Software",
-        f"  python {facts.software.python}",
-        *(f"  {line}" for line in versions),
-        *(["Problems", *(f"  {line}" for line in problems)] if problems else []),
-    ]
-
-
-def _device(device: Device) -> str:
-    capability = device.compute_capability
-    parts = [
-        f"{device.kind} {device.index}: {device.name}",
-        f"{gib(device.memory_free_bytes)} free of {gib(device.memory_total_bytes)}",
-        f"capability {capability[0]}.{capability[1]}" if capability else "",
-        f"uuid {device.uuid}" if device.uuid else "",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _host(host: Host) -> list[str]:
-    limit = f" (limit of the {host.memory_limit_source})" if host.memory_limit_source else ""
-    return [
-        f"{host.hostname}, {host.system}",
-        f"CPU {host.cpu_name or 'unknown'}, {host.cpu_cores or 'unknown'} cores usable",
-        f"memory {gib(host.memory_available_bytes)} available of "
-        f"{gib(host.memory_total_bytes)}{limit}",
-        f"disk {gib(host.disk_free_bytes)} free at {host.disk_path or 'unknown'}",
-    ]
+    return to_document(facts)

@@ -33,15 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan, write, start."""
     answers = choosing.answers_from(args)
+    if args.machine and not (args.dry_run or args.write_only):
+        raise ProblemError(_elsewhere(args.machine))
     if not (args.yes or args.dry_run or args.write_only or is_interactive()):
         raise ProblemError(_needs_yes())
-    facts = api.facts_for(answers.model, answers.data)
+    facts = api.facts_for(answers.model, answers.data, machine=args.machine)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_exactly(plan.script_text(plans, facts, answers.run_name, answers.output))
         return 0
     chosen = api.best(plans)
-    if not (args.yes or args.write_only) and not _agreed(plan.lines((chosen,), facts)):
+    if args.yes or args.write_only:
+        for line in plan.warnings(chosen):
+            note(line)
+    elif not _agreed(plan.summary(chosen, facts)):
+        note("nothing was started or written")
         return 1
     root = api.runs_root(answers.output)
     name = answers.run_name or api.run_name(chosen, root)
@@ -70,6 +76,16 @@ def _agreed(summary: list[str]) -> bool:
         note(line)
     answer = input("Start this run? [Y/n] ").strip().lower()
     return answer in ("", "y", "yes")
+
+
+def _elsewhere(machine: str) -> Problem:
+    return Problem(
+        what=f"a run planned for {machine} is not started here",
+        where="--machine",
+        fix="--write-only writes its folder, --dry-run prints its script; without --machine "
+        "it runs on this one",
+        exit_code=2,
+    )
 
 
 def _needs_yes() -> Problem:

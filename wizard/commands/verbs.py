@@ -30,7 +30,7 @@ def verbs(output: str | None = None) -> Verbs:
     root = api.runs_root(output)
     planning = _Planning(root)
     return Verbs(
-        probe=probe_machine,
+        probe=lambda say: probe_machine(say=say),
         read_model=lambda name: read_model(api.absolute(Answers(model=name)).model or name),
         read_dataset=lambda path: read_dataset(api.absolute(Answers(data=path)).data or path),
         plans=planning.plans,

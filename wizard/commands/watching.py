@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.events import EXIT_MEANING, EXIT_OK
+from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED
 from wizard import wording
 from wizard.commands.terminal import is_interactive, note, print_json, say
 from wizard.dashboard.state import RunState
@@ -38,6 +39,8 @@ def watch_plain(folder: Path) -> int:
             for line in news(seen, state):
                 say(line)
             if state.ended:
+                for line in next_steps(folder, state):
+                    note(line)
                 return exit_code(state)
             seen = state
             time.sleep(POLL_SECONDS)
@@ -88,7 +91,7 @@ def news(before: RunState, now: RunState) -> Iterator[str]:
         yield f"{now.phase}" + (f": {now.detail}" if now.detail else "")
     for warning in now.warnings[len(before.warnings) :]:
         yield f"(!) {_who(warning.rank)}{warning.text}"
-    if now.step != before.step and now.step is not None:
+    if now.losses and now.losses[-1:] != before.losses[-1:]:
         yield step_line(now)
     for saved in now.saved[len(before.saved) :]:
         yield f"saved {saved.path} ({wording.gib(saved.bytes)})"
@@ -97,11 +100,17 @@ def news(before: RunState, now: RunState) -> Iterator[str]:
 
 
 def step_line(state: RunState) -> str:
-    """Progress as one sentence."""
-    total = _or_unknown(state.total_steps)
+    """The newest step whose loss is known, as one sentence."""
+    step, loss = state.losses[-1] if state.losses else (state.step, None)
+    left = state.eta_seconds()
+    parts = (
+        f"step {_or_unknown(step)} of {_or_unknown(state.total_steps)}",
+        f"loss {wording.loss(loss)}",
+        wording.speed(state.tokens_per_second),
+        "" if left is None or state.ended else f"{wording.duration(left)} left",
+    )
     return (
-        f"step {_or_unknown(state.step)} of {total}, loss {wording.loss(state.loss)}, "
-        f"{wording.speed(state.tokens_per_second)}, {wording.duration(state.eta_seconds())} left"
+        ", ".join(part for part in parts if part and wording.UNKNOWN not in part) or "no step yet"
     )
 
 
@@ -114,6 +123,15 @@ def ending(state: RunState) -> str:
     if state.failure is not None:
         text += f"; {_who(state.failure.rank)}{state.failure.failure}: {state.failure.message}"
     return text
+
+
+def next_steps(folder: Path, state: RunState) -> list[str]:
+    """What can be done with a run that ended."""
+    if state.exit_code == EXIT_OK:
+        return [f"talk to it: tunewright chat {shlex.quote(str(folder))}"]
+    if state.exit_code == EXIT_STOPPED:
+        return [f"go on with it: bash {shlex.quote(str(folder / 'run.sh'))} --resume"]
+    return []
 
 
 def _who(rank: int | None) -> str:

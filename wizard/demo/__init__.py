@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -96,7 +97,9 @@ def main(
     )
     for line in lines(outcome):
         say(line)
+    say("")
     say(f"the run: {folder}")
+    say(f"talk to it: tunewright chat {shlex.quote(str(folder))}")
     return verdict(name, after[WHO], say)
 
 

@@ -97,9 +97,7 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     ledger.decide("strategy", candidate.strategy, sharing_reason(candidate, pool))
     ledger.decide("device_kind", pool.kind, pool.reason)
     ledger.decide("num_devices", candidate.devices, _count_reason(candidate, pool))
-    uuids = _uuids(candidate, pool)
-    named = "named by UUID, which outlives a reboot" if uuids else "these have no UUID"
-    ledger.decide("devices", uuids, named)
+    ledger.decide("devices", *_names(candidate, pool))
     ledger.decide("offload", candidate.offload, _offload_reason(candidate.offload))
     defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
     defaults.decide_schedule(ledger, facts, candidate.method)
@@ -120,9 +118,14 @@ def _offload_reason(offload: str) -> str:
     }[offload]
 
 
-def _uuids(candidate: Candidate, pool: Pool) -> tuple[str, ...]:
+def _names(candidate: Candidate, pool: Pool) -> tuple[tuple[str, ...], str]:
+    """(names of the devices for the engine, why these)."""
     used = pool.devices[: candidate.devices]
-    return tuple(d.uuid for d in used if d.uuid) if all(d.uuid for d in used) else ()
+    if used[0].kind in ("rocm", "npu"):
+        return tuple(str(d.index) for d in used), "numbered: their runtime takes no UUID"
+    if all(d.uuid for d in used):
+        return tuple(d.uuid for d in used if d.uuid), "named by UUID, which outlives a reboot"
+    return (), "these have no UUID"
 
 
 def budget_of(pool: Pool, facts: Facts, ranks: int) -> Budget:

@@ -11,6 +11,9 @@ from wizard.answers import Answers
 from wizard.facts import Device, Facts
 from wizard.problem import Problem, ProblemError
 
+TRAINS_AS = {"cuda": "cuda", "rocm": "cuda", "npu": "npu", "cpu": "cpu"}
+"""Kind of device → what the engine calls it: torch for ROCm has the interface of torch.cuda."""
+
 CPU_RANKS = 2
 """Ranks on a machine without accelerators: enough to share the rows, cheap in memory."""
 
@@ -43,8 +46,11 @@ def choose(facts: Facts, answers: Answers) -> Pool:
     count = settings.get("num_devices", answers.num_devices)
     kind = settings.get("device_kind")
     if kind == "cpu" or (kind is None and not facts.accelerators):
-        return _cpu_pool(facts, count)
-    devices = [d for d in facts.accelerators if kind in (None, d.kind)]
+        return _cpu_pool(facts, count, answers)
+    usable = [d for d in facts.accelerators if d.kind in TRAINS_AS]
+    if kind is None and not usable:
+        raise ProblemError(_not_trained_on(facts.accelerators))
+    devices = [d for d in usable if kind in (None, TRAINS_AS[d.kind])]
     if not devices:
         raise _missing(f"no {kind} device", "device_kind", "device_kind=cpu trains on the CPU")
     named = _named(devices, answers, settings)
@@ -53,7 +59,7 @@ def choose(facts: Facts, answers: Answers) -> Pool:
         what = f"{count} devices asked for, {len(chosen)} of one kind are here"
         raise _missing(what, "num_devices", f"num_devices={len(chosen)} uses them all")
     return Pool(
-        kind=chosen[0].kind,
+        kind=TRAINS_AS[chosen[0].kind],
         devices=tuple(chosen if count is None else chosen[:count]),
         count=count or len(chosen),
         fixed=count is not None or named is not None,
@@ -61,7 +67,9 @@ def choose(facts: Facts, answers: Answers) -> Pool:
     )
 
 
-def _cpu_pool(facts: Facts, count: int | None) -> Pool:
+def _cpu_pool(facts: Facts, count: int | None, answers: Answers) -> Pool:
+    if any(index != 0 for index in answers.devices or ()):
+        raise _missing("no accelerator is in use", "--devices", "leave it out to train on the CPU")
     cores = facts.host.cpu_cores or 1
     cpu = next((d for d in facts.devices if d.kind == "cpu"), None) or Device(
         kind="cpu",
@@ -113,6 +121,18 @@ def _reason(chosen: Sequence[Device], there: Sequence[Device], *, named: bool) -
     group = f"{len(chosen)} × {chosen[0].name}"
     left = len(there) - len(chosen)
     return f"{group}, the largest group of one kind; {left} other left out" if left else group
+
+
+def _not_trained_on(there: Sequence[Device]) -> Problem:
+    """Devices that the engine cannot drive: said, never a silent plan for the CPU."""
+    name, kind = there[0].name, there[0].kind
+    return Problem(
+        what=f"{name} is recognised but not yet trained on: the engine drives CUDA, ROCm and "
+        f"Ascend devices, not {kind}",
+        where=f"{len(there)} × {kind}",
+        fix="device_kind=cpu trains on the CPU, which is right for small models only",
+        exit_code=6,
+    )
 
 
 def _missing(what: str, where: str, fix: str) -> ProblemError:

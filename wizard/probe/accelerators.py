@@ -1,252 +1,153 @@
-"""Accelerators of this machine: asks the NVML child, understands its answer, obeys visibility."""
+"""NVIDIA devices of this machine: asks NVML, then nvidia-smi, then torch, and says what failed."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import subprocess
+import functools
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from wizard.facts import Device
-from wizard.probe import catalog
+import wizard.probe.running
+from wizard.facts import Device, Link
+from wizard.probe import nvidia_problems as say
+from wizard.probe import pci, smi, torchview, unified, xid
+from wizard.probe.nvml_decode import Said, decode
+from wizard.probe.running import Ran, Run
+from wizard.probe.topology import ask_nvidia_smi
 from wizard.problem import Problem
 
 TIME_LIMIT_SECONDS = 20.0
 """Loading the driver on eight cards without persistence mode takes several seconds."""
-
-NO_LIBRARY, VERSION_MISMATCH, DRIVER_NOT_LOADED = 12, 18, 9
-LOST = (15, 16)
-DRIVER_TRACES = ("proc/driver/nvidia", "dev/nvidia0", "dev/dxg")
+CHILD = (sys.executable, "-m", "wizard.probe.nvidia")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accelerators:
-    """What the child said, after visibility."""
+    """The devices of one vendor, and what was found wrong with them."""
 
     devices: tuple[Device, ...] = ()
     driver: str | None = None
     cuda: str | None = None
     problems: tuple[Problem, ...] = field(default=())
+    links: tuple[Mapping[str, Any], ...] = ()
+    """Link lines of the NVML child; they name devices by UUID."""
+    known_links: tuple[Link, ...] = ()
+    """Links that a vendor's own tool tells; positions are those in `devices`."""
 
 
-def read_accelerators(root: Path = Path("/")) -> Accelerators:
-    """Every accelerator this process may use. Never raises, never waits long."""
-    command = [sys.executable, "-m", "wizard.probe.nvidia"]
-    text, finished = ask_child(command, TIME_LIMIT_SECONDS)
-    traces = any((root / trace).exists() for trace in DRIVER_TRACES)
-    found = understand(text, finished=finished, driver_traces=traces)
-    return visible(found, os.environ)
+Tell = Callable[[Accelerators], None]
 
 
-def ask_child(command: Sequence[str], limit_seconds: float) -> tuple[str, bool]:
-    """(what a child printed, whether it ended by itself); what it said before a hang is kept."""
-    with tempfile.TemporaryFile() as output:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-            start_new_session=True,
-        )
-        finished = _wait(child, limit_seconds)
-        output.seek(0)
-        return output.read().decode("utf-8", "replace"), finished
+def read_nvidia(root: Path, run: Run, tell: Tell | None = None) -> Accelerators:
+    """Every NVIDIA device of this machine, visible or not. Never raises, never waits long.
+
+    tell: hears of the devices as soon as their names and memory are known.
+    """
+    traces = pci.look(root)
+    ran = _hearing(root, run, traces, tell)(CHILD, TIME_LIMIT_SECONDS)
+    said = decode(ran.out)
+    found = _complete(root, said, traces)
+    problems = [*found.problems, *_ending(ran, said, traces)]
+    if traces.any or said.devices:
+        problems += xid.read(run, said.devices)
+    if found.devices or ran.timed_out:
+        return replace(found, problems=tuple(problems))
+    return _other_ways(root, run, said, traces, problems)
 
 
-def _wait(child: subprocess.Popen[bytes], limit_seconds: float) -> bool:
-    try:
-        child.wait(limit_seconds)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        return _reap(child)
-    return True
+def _hearing(root: Path, run: Run, traces: pci.Traces, tell: Tell | None) -> Run:
+    """A run that tells of devices while the child still speaks, where that can be heard."""
+    if tell is None or run is not wizard.probe.running.run:
+        return run
+
+    told: tuple[Device, ...] = ()
+
+    def hear(text: str) -> None:
+        nonlocal told
+        found = _complete(root, decode(text), traces)
+        if found.devices != told:
+            told = found.devices
+            tell(replace(found, problems=()))
+
+    return functools.partial(wizard.probe.running.run, heard=hear)
 
 
-def _reap(child: subprocess.Popen[bytes]) -> bool:
-    # A process stuck inside the driver cannot be killed; it is left, not waited for.
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(1.0)
-    return False
-
-
-def understand(text: str, *, finished: bool, driver_traces: bool) -> Accelerators:
-    """The child's lines as devices and problems; lines it did not finish are skipped."""
-    lines = list(_lines(text))
-    devices = [_device(line) for line in lines if line["kind"] == "device"]
-    problems = [
-        problem
-        for line in lines
-        if line["kind"] == "error"
-        for problem in _problem(line, driver_traces)
-    ]
-    ended = any(line["kind"] in ("end", "error") for line in lines)
-    if not finished:
-        problems.append(_hung())
-    elif not ended and driver_traces:
-        problems.append(_died())
-    driver: Mapping[str, Any] = next((line for line in lines if line["kind"] == "driver"), {})
+def _complete(root: Path, said: Said, traces: pci.Traces) -> Accelerators:
+    """What the child said, with what the file system adds, and without what cannot be used."""
+    devices = [unified.completed(_placed(root, device), root) for device in said.devices]
+    problems = [say.lost(line, said.devices, traces.cards) for line in said.failed]
+    problems += [say.unlisted(index) for index in said.unlisted]
+    for about in (say.unusable, say.coherent):
+        problems += [problem for device in devices if (problem := about(device)) is not None]
+    kept = tuple(device for device in devices if say.unusable(device) is None)
     return Accelerators(
-        devices=tuple(devices),
-        driver=driver.get("driver"),
-        cuda=driver.get("cuda"),
-        problems=tuple(problems),
+        devices=kept,
+        driver=said.driver,
+        cuda=said.cuda,
+        links=said.links,
+        problems=tuple(problems if kept else map(_stopping, problems)),
     )
 
 
-def _lines(text: str) -> list[dict[str, Any]]:
-    found = []
-    for line in text.splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict) and "kind" in value:
-            found.append(value)
-    return found
+def _stopping(problem: Problem) -> Problem:
+    """A warning about a device that is left out is an error when no other device is left."""
+    return replace(problem, severity="error") if "left out" in problem.what else problem
 
 
-def _device(line: Mapping[str, Any]) -> Device:
-    name = str(line["name"])
-    row = catalog.accelerator(name) or {}
-    capability = line.get("compute_capability")
-    return Device(
-        kind="cuda",
-        index=int(line["index"]),
-        name=name,
-        uuid=line.get("uuid"),
-        memory_total_bytes=line.get("memory_total_bytes"),
-        memory_free_bytes=line.get("memory_free_bytes"),
-        compute_capability=(capability[0], capability[1]) if capability else None,
-        bf16_native=capability[0] >= 8 if capability else _yes_or_no(row.get("bf16_native")),
-        memory_bandwidth_gbs=catalog.number(row, "memory_bandwidth_gbs"),
-        bf16_tflops=catalog.number(row, "bf16_tflops"),
-        source="nvml, table" if row else "nvml",
+def _outlived(problem: Problem) -> Problem:
+    """An error is a warning where devices were found all the same."""
+    return replace(problem, severity="warning") if problem.severity == "error" else problem
+
+
+def _placed(root: Path, device: Device) -> Device:
+    """With the NUMA node that sysfs tells, where NVML does not."""
+    if device.bus.numa_node is not None or device.bus.pci_id is None:
+        return device
+    node = pci.numa_node(root, device.bus.pci_id)
+    if node is None:
+        return device
+    return replace(
+        device,
+        bus=replace(device.bus, numa_node=node),
+        sources={**device.sources, "numa_node": "sysfs"},
+        unknown={name: why for name, why in device.unknown.items() if name != "numa_node"},
     )
 
 
-def _yes_or_no(text: str | None) -> bool | None:
-    return {"yes": True, "no": False}.get(text or "")
-
-
-def _problem(line: Mapping[str, Any], driver_traces: bool) -> list[Problem]:
-    code = line.get("code")
-    if line.get("where") == "device":
-        return [_lost(line)]
-    if code in (NO_LIBRARY, DRIVER_NOT_LOADED) and not driver_traces:
+def _ending(ran: Ran, said: Said, traces: pci.Traces) -> list[Problem]:
+    """How the child ended, where that is not as it should."""
+    if ran.timed_out:
+        late = {d.index for d in said.devices if "compute_capability" in d.unknown}
+        return [say.hung(TIME_LIMIT_SECONDS, said.devices, sorted(late))]
+    if said.ended or said.error is not None:
         return []
-    if code == VERSION_MISMATCH:
-        what = "the NVIDIA driver in the kernel and its library have different versions"
-        fix = "reboot, or unload and reload the nvidia kernel modules: the driver was updated"
-    elif code == NO_LIBRARY:
-        what = "this machine has an NVIDIA driver, but its library libnvidia-ml.so.1 is not found"
-        fix = "in a container start it with the NVIDIA runtime (docker run --gpus all)"
-    else:
-        what = f"the NVIDIA driver does not answer: {line.get('text')}"
-        fix = "run nvidia-smi; it should list the devices"
-    return [Problem(what=what, where="NVML", fix=fix, exit_code=6)]
+    if said.devices or traces.any:
+        return [say.died(ran.code, bool(said.devices))]
+    return []
 
 
-def _lost(line: Mapping[str, Any]) -> Problem:
-    index, code = line.get("index"), line.get("code")
-    state = "has fallen off the bus" if code in LOST else f"cannot be read: {line.get('text')}"
-    return Problem(
-        what=f"it {state}; it is left out",
-        where=f"device {index}",
-        fix="look for Xid in dmesg; a reset or a reboot brings it back",
-        severity="warning",
-        exit_code=6,
-    )
-
-
-def _hung() -> Problem:
-    return Problem(
-        what=f"the NVIDIA driver did not answer within {TIME_LIMIT_SECONDS:.0f} seconds",
-        where="NVML",
-        fix="run nvidia-smi; if it hangs as well, reboot",
-        exit_code=6,
-    )
-
-
-def _died() -> Problem:
-    return Problem(
-        what="the process that asks the NVIDIA driver ended without an answer",
-        where="NVML",
-        fix="run python -m wizard.probe.nvidia to see why",
-        exit_code=6,
-    )
-
-
-def visible(found: Accelerators, environment: Mapping[str, str]) -> Accelerators:
-    """What CUDA_VISIBLE_DEVICES leaves, in its order; as in CUDA, a wrong entry ends the list."""
-    wanted = environment.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None or not found.devices:
-        return found
-    chosen: list[Device] = []
-    problems = list(found.problems)
-    for entry in (part.strip() for part in wanted.split(",")):
-        device = _named(found.devices, entry)
-        if device is None or device in chosen:
-            if entry not in ("", "-1"):
-                problems.append(_invisible(entry, wanted))
-            break
-        chosen.append(device)
-    if not chosen:
-        problems.append(_all_hidden(wanted))
-    problems += _order(found.devices, wanted, environment)
-    return Accelerators(
-        devices=tuple(chosen), driver=found.driver, cuda=found.cuda, problems=tuple(problems)
-    )
-
-
-def _named(devices: Sequence[Device], entry: str) -> Device | None:
-    """The device an entry names: a position, a UUID, or the unique beginning of one."""
-    if entry.isdigit():
-        return next((d for d in devices if d.index == int(entry)), None)
-    if not entry.startswith(("GPU-", "MIG-")):
-        return None
-    matches = [d for d in devices if d.uuid and d.uuid.startswith(entry)]
-    return matches[0] if len(matches) == 1 else None
-
-
-def _invisible(entry: str, wanted: str) -> Problem:
-    return Problem(
-        what=f"`{entry}` names no device, or one twice; it and what follows is not used",
-        where=f"CUDA_VISIBLE_DEVICES={wanted}",
-        fix="nvidia-smi -L lists indices and UUIDs",
-        severity="warning",
-        exit_code=6,
-    )
-
-
-def _all_hidden(wanted: str) -> Problem:
-    return Problem(
-        what="every accelerator of this machine is hidden",
-        where=f"CUDA_VISIBLE_DEVICES={wanted}",
-        fix="unset it to use them",
-        severity="warning",
-        exit_code=6,
-    )
-
-
-def _order(devices: Sequence[Device], wanted: str, environment: Mapping[str, str]) -> list[Problem]:
-    """On mixed machines an index means different cards to CUDA and to the driver."""
-    mixed = len({device.name for device in devices}) > 1
-    by_bus = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if not mixed or by_bus or not any(part.strip().isdigit() for part in wanted.split(",")):
-        return []
-    return [
-        Problem(
-            what="its indices are read in the driver's order; CUDA counts the fastest card first",
-            where=f"CUDA_VISIBLE_DEVICES={wanted}",
-            fix="set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the devices by UUID",
-            severity="warning",
-            exit_code=6,
+def _other_ways(
+    root: Path, run: Run, said: Said, traces: pci.Traces, problems: Sequence[Problem]
+) -> Accelerators:
+    """Devices by nvidia-smi, then by torch; else the reason why there are none."""
+    code = said.error.get("code") if said.error is not None else None
+    if not traces.any and code in (say.NO_LIBRARY, say.DRIVER_NOT_LOADED, None):
+        return Accelerators(driver=said.driver, cuda=said.cuda, problems=tuple(problems))
+    listed = smi.read(run)
+    devices, way = listed.devices, "nvidia-smi"
+    if not devices and code not in (say.DRIVER_NOT_LOADED, say.VERSION_MISMATCH):
+        devices, way = torchview.devices(torchview.ask_now(run)), "torch"
+    if devices:
+        return Accelerators(
+            devices=tuple(unified.completed(device, root) for device in devices),
+            driver=listed.driver or said.driver or traces.module,
+            cuda=said.cuda,
+            links=ask_nvidia_smi(run) if way == "nvidia-smi" and len(devices) > 1 else (),
+            problems=(*map(_outlived, problems), say.by_other_way(said.error, way)),
         )
-    ]
+    if not said.failed and not any(problem.severity == "error" for problem in problems):
+        reason = say.without_devices(said.error, traces, listed.library)
+        problems = [*problems, *([reason] if reason is not None else [])]
+    return Accelerators(driver=said.driver, cuda=said.cuda, problems=tuple(problems))

@@ -18,9 +18,20 @@ def _table(name: str) -> Mapping[str, Row]:
     path = paths.shipped_presets() / "facts" / f"{name}.csv"
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return {row["name"].lower(): row for row in csv.DictReader(file)}
+            return {
+                alias.lower(): row
+                for row in csv.DictReader(file)
+                for alias in _aliases(row["name"])
+            }
     except OSError:
         return {}
+
+
+def _aliases(name: str) -> tuple[str, ...]:
+    """`Ascend910_9391 / _9381` and `AMD Instinct MI250X / MI250` are one row under two names."""
+    first, *others = name.split(" / ")
+    stems = {"_": first.rpartition("_")[0], "M": first.rpartition(" ")[0] + " "}
+    return (name, first, *(stems.get(other[0], "") + other for other in others))
 
 
 def accelerator(name: str) -> Row | None:
@@ -38,7 +49,12 @@ def model(name: str) -> Row | None:
 
 def model_names() -> tuple[str, ...]:
     """Hub ids of the shipped table, in its order."""
-    return tuple(row["name"] for row in _table("models").values())
+    return tuple(dict.fromkeys(row["name"] for row in _table("models").values()))
+
+
+def accelerator_names() -> tuple[str, ...]:
+    """Names of the shipped table, in its order, as drivers report them."""
+    return tuple(dict.fromkeys(row["name"] for row in _table("accelerators").values()))
 
 
 def number(row: Row, column: str) -> float | None:
@@ -47,3 +63,9 @@ def number(row: Row, column: str) -> float | None:
         return float(row[column])
     except (KeyError, ValueError):
         return None
+
+
+def rates(row: Row) -> dict[str, float]:
+    """Fields of a Device that the table tells: the rates no driver does."""
+    columns = ("memory_bandwidth_gbs", "bf16_tflops")
+    return {name: found for name in columns if (found := number(row, name)) is not None}

@@ -12,6 +12,7 @@ from typing import Any
 
 from wizard.facts import Model
 from wizard.probe import catalog
+from wizard.probe.environment import hub_cache
 from wizard.probe.weights import read_weights
 from wizard.problem import Problem, ProblemError
 
@@ -42,10 +43,7 @@ def read_model(name: str) -> Model:
 
 def cached_folder(name: str, environment: Mapping[str, str]) -> Path | None:
     """The newest complete snapshot of a hub id in the local hub cache."""
-    home = environment.get("HF_HOME")
-    base = Path(home).expanduser() if home else Path.home() / ".cache" / "huggingface"
-    hub = Path(environment.get("HF_HUB_CACHE") or base / "hub").expanduser()
-    repository = hub / f"models--{name.replace('/', '--')}"
+    repository = hub_cache(environment) / f"models--{name.replace('/', '--')}"
     snapshots = [p for p in repository.glob("snapshots/*") if (p / "config.json").is_file()]
     complete = [p for p in snapshots if any(p.glob("*.safetensors"))]
     return max(complete, key=lambda p: p.stat().st_mtime, default=None)

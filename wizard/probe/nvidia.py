@@ -1,81 +1,109 @@
 """Child process that asks NVML about every NVIDIA device and prints JSON lines.
 
-A driver that hangs takes this process with it, never the one that shows the wizard.
+A driver that hangs or crashes takes this process with it, never the one that shows the wizard;
+what was printed until then is kept. Every device is asked in a thread of its own, so that one
+that hangs holds up no other, and eight take as long as one.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
 
-import pynvml
+from wizard.probe.nvml_calls import CALLS, QUICK_CALLS, SLICE_CALLS, Card, ask, ask_all, trouble
+from wizard.probe.nvml_links import say_links, say_pairs
 
-T = TypeVar("T")
+Say: TypeAlias = Callable[[Mapping[str, Any]], None]
+MOST_DEVICES = 128
 
 
 def main() -> int:
-    """Print one line for the driver, one for each device or error, and `end`."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        _say("error", where="nvmlInit", code=error.value, text=str(error))
-        return 0
-    cuda = _ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-    _say(
-        "driver",
-        driver=_ask(pynvml.nvmlSystemGetDriverVersion),
-        cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-    )
-    for index in range(_ask(pynvml.nvmlDeviceGetCount) or 0):
-        _device(index)
-    _say("end")
+    """Print one line for the driver, a quick and a full one for each device, and `end`."""
+    import pynvml
+
+    report(pynvml, _printer())
     return 0
 
 
-def _device(index: int) -> None:
+def report(nvml: Any, say: Say) -> None:
+    """Ask everything; nvml is the pynvml module, or what has its shape."""
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        name = pynvml.nvmlDeviceGetName(handle)
-    except pynvml.NVMLError as error:
-        _say("error", where="device", index=index, code=error.value, text=str(error))
+        nvml.nvmlInit()
+    except Exception as error:
+        say({"kind": "error", "where": "nvmlInit", **trouble(error)})
         return
-    mode = _ask(pynvml.nvmlDeviceGetMigMode, handle)
-    slices = _slices(handle) if mode and mode[0] else []
-    for one in slices or [handle]:
-        _say("device", index=index, mig=bool(slices), **_numbers(one, handle, name))
-
-
-def _numbers(one: Any, parent: Any, parent_name: str) -> dict[str, Any]:
-    memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, one)
-    capability = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, parent)
-    return {
-        "name": _ask(pynvml.nvmlDeviceGetName, one) or parent_name,
-        "uuid": _ask(pynvml.nvmlDeviceGetUUID, one),
-        "memory_total_bytes": memory and memory.total,
-        "memory_free_bytes": memory and memory.free,
-        "compute_capability": capability and list(capability),
-    }
-
-
-def _slices(handle: Any) -> list[Any]:
-    count = _ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
-    found = (_ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, i) for i in range(count))
-    return [one for one in found if one is not None]
-
-
-def _ask(call: Callable[..., T], *arguments: Any) -> T | None:
-    """The answer of one NVML call; None when the device or the driver does not give it."""
+    say(
+        {
+            "kind": "driver",
+            "driver": ask(nvml.nvmlSystemGetDriverVersion),
+            "cuda": ask(nvml.nvmlSystemGetCudaDriverVersion_v2),
+        }
+    )
     try:
-        return call(*arguments)
-    except pynvml.NVMLError:
+        count = min(int(nvml.nvmlDeviceGetCount()), MOST_DEVICES)
+    except Exception as error:
+        say({"kind": "error", "where": "nvmlDeviceGetCount", **trouble(error)})
+        return
+    _devices(nvml, count, say)
+    say({"kind": "end"})
+
+
+def _devices(nvml: Any, count: int, say: Say) -> None:
+    if count < 1:
+        return
+    with ThreadPoolExecutor(max_workers=count) as pool:
+        opened = pool.map(lambda index: _quick(nvml, index, say), range(count))
+        cards = [card for card in opened if card is not None]
+        list(pool.map(lambda card: _full(nvml, card, cards, say), cards))
+
+
+def _quick(nvml: Any, index: int, say: Say) -> Card | None:
+    """Name and memory of a card and of its slices; None when the card cannot be opened."""
+    try:
+        card = nvml.nvmlDeviceGetHandleByIndex(index)
+    except Exception as error:
+        say({"kind": "error", "where": "device", "index": index, **trouble(error)})
         return None
+    mig = ask(nvml.nvmlDeviceGetMigMode, card)
+    sliced = isinstance(mig, Sequence) and bool(mig) and mig[0] == 1
+    said = ask_all(QUICK_CALLS, nvml, card)
+    say({"kind": "device", "index": index, "mig": sliced, **said})
+    if sliced:
+        for number, one in _slices(nvml, card):
+            asked = ask_all(SLICE_CALLS, nvml, one)
+            say({"kind": "slice", "index": index, "slice": number, **asked})
+    return Card(index, card, said["values"].get("uuid"))
 
 
-def _say(kind: str, **fields: Any) -> None:
-    sys.stdout.write(json.dumps({"kind": kind, **fields}) + "\n")
-    sys.stdout.flush()
+def _slices(nvml: Any, card: Any) -> list[tuple[int, Any]]:
+    """(number, handle) of the MIG slices; an empty place between them is skipped."""
+    count = ask(nvml.nvmlDeviceGetMaxMigDeviceCount, card)
+    places = range(min(count, MOST_DEVICES)) if isinstance(count, int) else range(0)
+    found = ((i, ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, i)) for i in places)
+    return [(number, one) for number, one in found if one is not None]
+
+
+def _full(nvml: Any, card: Card, cards: Sequence[Card], say: Say) -> None:
+    """Everything else of a card: its slow line, its links, its pairs with later cards."""
+    say({"kind": "details", "index": card.index, **ask_all(CALLS, nvml, card.handle)})
+    say_links(nvml, card, say)
+    say_pairs(nvml, card, cards, say)
+
+
+def _printer() -> Say:
+    lock = threading.Lock()
+
+    def say(line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, default=str)
+        with lock:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+    return say
 
 
 if __name__ == "__main__":

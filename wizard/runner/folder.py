@@ -80,7 +80,12 @@ def _wanted(root: Path, name: str) -> Path:
     folder = root / name
     if os.path.lexists(folder):
         raise ProblemError(
-            Problem(what=f"a run named {name!r} exists", where=str(root), fix="choose another name")
+            Problem(
+                what=f"a run named {name!r} exists",
+                where=str(root),
+                fix="choose another name",
+                exit_code=2,
+            )
         )
     return folder
 
@@ -155,11 +160,13 @@ def is_alive(folder: Path) -> bool:
     return any(process.is_same(pid, started) for pid, started in recorded)
 
 
-def find_run(root: Path, name_or_path: str) -> Path:
-    """The folder of a run given by name or path.
+def find_run(root: Path, name_or_path: str | None) -> Path:
+    """The folder of a run given by name or path; None is the first that `list_runs` gives.
 
     Raises ProblemError, offering the nearest name, when there is none.
     """
+    if name_or_path is None:
+        return _first_run(root)
     for folder in (root / name_or_path, Path(name_or_path).expanduser()):
         if _is_run(folder.absolute()):
             return folder.absolute()
@@ -173,6 +180,13 @@ def find_run(root: Path, name_or_path: str) -> Path:
             exit_code=2,
         )
     )
+
+
+def _first_run(root: Path) -> Path:
+    for run in list_runs(root):
+        return run.folder
+    fix = "`tunewright run --model M --data D` starts one"
+    raise ProblemError(Problem(what="there are no runs yet", where=str(root), fix=fix, exit_code=2))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -30,8 +30,8 @@ class RunSummary(Protocol):
 class Verbs:
     """Called in threads; each may raise ProblemError, which the page shows."""
 
-    probe: Callable[[], Facts]
-    """Facts of this machine, without model and data."""
+    probe: Callable[[Callable[[Facts], None]], Facts]
+    """Facts of this machine, without model and data; told those known so far as they come in."""
     read_model: Callable[[str], Model]
     """Folder or hub id → its facts."""
     read_dataset: Callable[[str], Dataset]

@@ -1,0 +1,1 @@
+"""What the probe has to find on each recorded machine, field by field."""

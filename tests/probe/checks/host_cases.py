@@ -1,0 +1,247 @@
+"""What trips each check of host, storage and settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.probe.checks.sound import (
+    FINE,
+    MIB,
+    Case,
+    around,
+    disk,
+    in_container,
+    in_wsl,
+    of_host,
+    variables,
+)
+from wizard.facts import GIB, Folder, Reach
+
+HOST_CASES = (
+    Case(
+        id="settings.hub",
+        facts=around(hub=Reach(host="cdn.example", kind="certificate", detail="self-signed")),
+        state="warn",
+        says="cdn.example: its certificate is not trusted",
+        fix="REQUESTS_CA_BUNDLE",
+    ),
+    Case(
+        id="host.memory",
+        facts=of_host(memory_available_bytes=2 * GIB, memory_limit_source="cgroup"),
+        state="warn",
+        says="only 2.0 GiB are free within this container's limit",
+    ),
+    Case(
+        id="host.limits",
+        facts=of_host(memory_total_bytes=8 * GIB, memory_limit_source="cgroup"),
+        state="note",
+        says="a cgroup limit leaves 8.0 GiB",
+        fix="--memory",
+    ),
+    Case(
+        id="host.limits",
+        facts=of_host(cpu_cores=4, cpu_limit_source="affinity"),
+        state="note",
+        says="affinity leaves 4 cores",
+    ),
+    Case(
+        id="host.swap",
+        facts=replace(
+            around(swap_bytes=0),
+            host=replace(around(swap_bytes=0).host, memory_total_bytes=8 * GIB),
+        ),
+        state="note",
+        says="8.0 GiB and no swap",
+        fix="swapon",
+    ),
+    Case(id="host.cores", facts=of_host(cpu_cores=1), state="warn", says="only 1 for 2 devices"),
+    Case(
+        id="host.shared-memory",
+        facts=in_container(around(shared_memory_bytes=64 * MIB)),
+        state="warn",
+        says="only 64.0 MiB",
+        fix="--shm-size=16g",
+    ),
+    Case(
+        id="host.shared-memory",
+        facts=in_container(around(shared_memory_bytes=64 * MIB), "kubernetes"),
+        state="warn",
+        says="only 64.0 MiB",
+        fix="emptyDir",
+    ),
+    Case(
+        id="host.pinned-memory",
+        facts=around(memlock_bytes=8 * MIB, infiniband=("mlx5_0 400 Gb/sec",)),
+        state="warn",
+        says="InfiniBand registers its buffers",
+        fix="memlock unlimited",
+    ),
+    Case(
+        id="host.pinned-memory",
+        facts=in_wsl(around(memlock_bytes=64 * 1024)),
+        state="note",
+        says="looks like a full card",
+        fix="dataloader_pin_memory",
+    ),
+    Case(
+        id="host.open-files",
+        facts=around(open_files=256),
+        state="warn",
+        says="only 256 files",
+        fix="ulimit -n 65536",
+    ),
+    Case(id="host.open-files", facts=around(open_files=1024), state="note", says="1024"),
+    Case(
+        id="host.detached",
+        facts=around(ends_detached_runs="logind ends it", ends_detached_fix="loginctl"),
+        state="warn",
+        says="logind ends it",
+        fix="loginctl",
+    ),
+    Case(
+        id="host.login-node",
+        facts=around(login_node=True),
+        state="warn",
+        says="looks like a login node",
+        fix="sbatch",
+    ),
+    Case(
+        id="host.wsl",
+        facts=in_wsl(FINE),
+        state="note",
+        says="Windows keeps",
+        fix="none is installed in Linux",
+    ),
+    Case(
+        id="host.telemetry",
+        facts=variables(NVIDIA_DRIVER_CAPABILITIES="compute"),
+        state="warn",
+        says="tell nothing of themselves",
+        fix="NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    ),
+    Case(
+        id="host.memory-nodes",
+        facts=around(memory_only_nodes=8),
+        state="note",
+        says="8 of its memory nodes have no processors",
+    ),
+    Case(
+        id="storage.room",
+        facts=disk(free_bytes=10 * GIB),
+        state="warn",
+        says="10.0 GiB free of 900.0 GiB",
+        fix="TUNEWRIGHT_HOME",
+    ),
+    Case(
+        id="storage.room",
+        facts=disk(free_bytes=0, used_for=("hub cache",)),
+        state="FAIL",
+        says="the disk is full",
+        fix="export HF_HOME=",
+    ),
+    Case(
+        id="storage.writable",
+        facts=around(
+            folders=(
+                Folder(
+                    path="/.cache/huggingface/hub",
+                    used_for="hub cache",
+                    writable=False,
+                    why_not="Read-only file system",
+                ),
+            )
+        ),
+        state="FAIL",
+        says="cannot be written: Read-only file system",
+        fix="HF_HOME",
+    ),
+    Case(
+        id="storage.home",
+        facts=around(environment={"HOME": "/"}),
+        state="warn",
+        says="this user has none: runs go to /home/me/runs",
+        fix="export HOME=",
+    ),
+    Case(
+        id="storage.better-disk",
+        facts=around(suggested_home="/my data"),
+        state="warn",
+        says="/my data has much more",
+        fix="export TUNEWRIGHT_HOME='/my data/tunewright'",
+    ),
+    Case(id="storage.lasting", facts=disk(speed="memory"), state="warn", says="it lies in memory"),
+    Case(
+        id="storage.lasting",
+        facts=disk(kind="overlay"),
+        state="warn",
+        says="gone when the container is removed",
+        fix="docker run -v",
+    ),
+    Case(
+        id="storage.fast",
+        facts=disk(speed="network", kind="nfs4"),
+        state="note",
+        says="a network disk (nfs4)",
+    ),
+    Case(
+        id="settings.proxy",
+        facts=variables(ALL_PROXY="socks://127.0.0.1:1089"),
+        state="FAIL",
+        says="no proxy of the kind socks://",
+        fix="export ALL_PROXY=socks5h://127.0.0.1:1089",
+    ),
+    Case(
+        id="settings.proxy",
+        facts=variables(http_proxy="proxy:3128"),
+        state="warn",
+        says="names no scheme",
+        fix="export http_proxy=http://proxy:3128",
+    ),
+    Case(
+        id="settings.proxy-spelling",
+        facts=variables(https_proxy="http://a:1", HTTPS_PROXY="http://b:1"),
+        state="warn",
+        says="differs from HTTPS_PROXY",
+    ),
+    Case(
+        id="settings.no-proxy",
+        facts=variables(http_proxy="http://a:1", no_proxy=".corp"),
+        state="warn",
+        says="does not spare localhost and 127.0.0.1",
+        fix="export no_proxy=.corp,localhost,127.0.0.1",
+    ),
+    Case(
+        id="settings.certificates",
+        facts=around(broken_variables={"SSL_CERT_FILE": "/no/ca.pem"}),
+        state="FAIL",
+        says="/no/ca.pem is not there",
+        fix="unset SSL_CERT_FILE",
+    ),
+    Case(
+        id="settings.endpoint",
+        facts=variables(HF_ENDPOINT="https://mirror.example"),
+        state="note",
+        says="may send downloads on",
+        fix="export HF_HUB_DISABLE_XET=1",
+    ),
+    Case(
+        id="settings.endpoint",
+        facts=variables(HF_ENDPOINT="mirror.example"),
+        state="FAIL",
+        says="is no address",
+    ),
+    Case(
+        id="settings.offline",
+        facts=variables(HF_HUB_OFFLINE="1"),
+        state="note",
+        says="nothing is fetched",
+        fix="unset HF_HUB_OFFLINE",
+    ),
+    Case(
+        id="settings.launcher",
+        facts=variables(RANK="3", WORLD_SIZE="8"),
+        state="warn",
+        says="another launcher",
+        fix="unset RANK WORLD_SIZE",
+    ),
+)

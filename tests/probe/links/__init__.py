@@ -1,0 +1,1 @@
+"""Links, islands and what measures them."""

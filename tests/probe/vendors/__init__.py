@@ -1,0 +1,1 @@
+"""Vendors other than NVIDIA, on recordings."""
