@@ -53,6 +53,8 @@ class Memory:
     host_budget_bytes: int | None
     left_out: tuple[str, ...]
     """What the estimate does not contain, in words."""
+    moment: str = ""
+    """When in a step the peak is, as `backward`; empty when that is not known."""
 
     @property
     def fits(self) -> bool:
@@ -98,6 +100,12 @@ class Plan:
     problems: tuple[Problem, ...] = ()
     why: tuple[str, ...] = ()
     """Reasons for and against this plan as a whole."""
+    step_seconds: float | None = None
+    """Predicted seconds of an optimizer step of the longest rows; None when a rate is unknown."""
+    tokens_per_second: float | None = None
+    """Predicted for all ranks together, padding included."""
+    limited_by: str = ""
+    """What takes most of a step, as `matrix products` or `communication`; empty when unknown."""
 
     @property
     def fits(self) -> bool:

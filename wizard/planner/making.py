@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,14 +13,15 @@ from pydantic import ValidationError
 from engine import rules
 from engine.spec import Spec
 from wizard.answers import Answers
-from wizard.facts import Device, Facts, Model
+from wizard.facts import Device, Facts
 from wizard.plan import Plan
 from wizard.planner import defaults
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, solve
 from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate
 from wizard.planner.ledger import Ledger
-from wizard.planner.memory import DEVICE_SHARE, HOST_SHARE, Budget, estimate
+from wizard.planner.memory import DEVICE_SHARE, HOST_SHARE, Budget, estimate, fits
 from wizard.planner.pool import Pool
+from wizard.planner.timing import timed
 from wizard.planner.wording import describe, sharing_reason, title
 from wizard.problem import Problem
 from wizard.wording import counted
@@ -159,30 +160,36 @@ def _usable_bytes(device: Device, total_bytes: int) -> float:
 
 def _sized(ledger: Ledger, facts: Facts, pool: Pool, batch: Batch) -> Spec:
     """The largest micro-batch that fits with checkpointing; without it where that fits as well."""
-    assert facts.model is not None
-    steps = _steps(ledger, facts, batch)
-    defaults.decide_rhythm(ledger, steps)
+    model = facts.model
+    assert model is not None
+    defaults.decide_rhythm(ledger, _steps(ledger, facts, batch))
     budget = budget_of(pool, facts, batch.devices)
-    micro = _largest_that_fits(ledger, facts.model, batch, budget)
+
+    def fitting(micro: int, *, checkpointing: bool) -> bool:
+        spec = _with(ledger, batch, micro, checkpointing=checkpointing)
+        return fits(spec, model, budget)
+
+    largest = batch.micros[0]
+    if fitting(largest, checkpointing=False):
+        return _with(ledger, batch, largest, checkpointing=False)
+    micro = _largest(batch, lambda size: fitting(size, checkpointing=True))
     if micro is None:
         return _with(ledger, batch, batch.micros[-1], checkpointing=True)
-    without = _with(ledger, batch, micro, checkpointing=False)
-    if estimate(without, facts.model, budget).fits:
-        return without
-    return _with(ledger, batch, micro, checkpointing=True)
+    checkpoints = not fitting(micro, checkpointing=False)
+    return _with(ledger, batch, micro, checkpointing=checkpoints)
 
 
-def _largest_that_fits(ledger: Ledger, model: Model, batch: Batch, budget: Budget) -> int | None:
-    """The largest micro-batch in memory: memory grows with it, so halving finds it."""
+def _largest(batch: Batch, fitting: Callable[[int], bool]) -> int | None:
+    """The largest micro-batch that fits, found by halves: a smaller one never needs more.
 
-    def fits(micro: int) -> bool:
-        return estimate(_with(ledger, batch, micro, checkpointing=True), model, budget).fits
-
-    # The whole share needs no accumulated gradients, so it can fit where a part of it does not.
-    if fits(batch.micros[0]):
-        return batch.micros[0]
-    place = bisect.bisect_left(batch.micros, True, lo=1, key=fits)
-    return batch.micros[place] if place < len(batch.micros) else None
+    One without accumulation stands apart: no gradients wait while it runs.
+    """
+    whole = [size for size in batch.micros if batch.accumulation(size) == 1]
+    if whole and fitting(whole[0]):
+        return whole[0]
+    sizes = [size for size in batch.micros if size not in whole]
+    at = bisect_left(sizes, True, key=fitting)
+    return sizes[at] if at < len(sizes) else None
 
 
 def _with(ledger: Ledger, batch: Batch, micro: int, *, checkpointing: bool) -> Spec:
@@ -226,7 +233,7 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch) ->
     assert facts.model is not None
     steps = _steps(ledger, facts, batch)
     most_tokens = defaults.most_tokens(spec, facts)
-    return Plan(
+    plan = Plan(
         title=title(spec),
         spec=spec,
         decisions=ledger.in_order(),
@@ -235,6 +242,7 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch) ->
         rungs=tuple(rungs(spec, ledger.answers.fixed, batch)),
         problems=tuple(_problems(spec, facts, steps, ledger.answers, most_tokens)),
     )
+    return timed(plan, facts, pool)
 
 
 def rungs(spec: Spec, fixed: Mapping[str, Any], batch: Batch) -> list[Spec]:

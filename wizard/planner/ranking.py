@@ -22,7 +22,11 @@ FASTEST_ORDER = ("lora", "qlora", "full")
 def ranked(plans: Sequence[Plan], facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     """Plans that fit by the goal, best first; then the others, nearest first."""
     order = method_order(facts, answers)
-    fitting = sorted((p for p in plans if p.fits), key=lambda p: _key(p, answers.goal, order))
+    fitting = [plan for plan in plans if plan.fits]
+    if answers.goal == "fastest" and all(plan.step_seconds for plan in fitting):
+        fitting.sort(key=lambda plan: (plan.step_seconds, _key(plan, answers.goal, order)))
+    else:
+        fitting.sort(key=lambda plan: _key(plan, answers.goal, order))
     others = sorted((p for p in plans if not p.fits), key=lambda p: (p.memory.over_bytes, p.title))
     return tuple(_explained(plan, facts) for plan in (*fitting, *others))
 

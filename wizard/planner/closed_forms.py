@@ -1,0 +1,199 @@
+"""Live tensors of one rank by closed formulas: for CPU ranks, and for layers nobody simulates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.spec import Spec
+from wizard.plan import MemoryPart
+from wizard.planner.activations import Activations, activations
+from wizard.planner.shape import Shape
+from wizard.wording import counted
+
+DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+NF4_BYTES = 0.51587
+"""Per element: half a byte, a byte of scale for 64, and the scales' own scales."""
+BUCKET_PARAMETERS = 5 * 10**8
+"""DeepSpeed's bucket for gradients on their way to the other ranks."""
+LIVE_PARAMETERS = 10**9
+"""DeepSpeed keeps this many gathered parameters that it will need again."""
+CPU_TILE_BYTES = 33
+"""Without Triton the loss holds eight float32 copies of its tile, and a mask, at once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """The inputs every formula reads."""
+
+    spec: Spec
+    shape: Shape
+    weight_bytes: int
+    """Bytes of an element of the base weights as loaded."""
+
+    @property
+    def full(self) -> bool:
+        """All weights are trained."""
+        return self.spec.method.method == "full"
+
+    @property
+    def qlora(self) -> bool:
+        """The base weights are 4-bit."""
+        return self.spec.method.method == "qlora"
+
+    @property
+    def zero3(self) -> bool:
+        """Everything is sharded."""
+        return self.spec.parallel.strategy == "zero3"
+
+    @property
+    def cpu(self) -> bool:
+        """Ranks are CPU processes."""
+        return self.spec.parallel.device_kind == "cpu"
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the run."""
+        return self.spec.parallel.num_devices
+
+    @property
+    def adapter(self) -> int:
+        """Elements of the adapter."""
+        return 0 if self.full else self.shape.adapter(self.spec.method.lora_rank)
+
+    @property
+    def trainable(self) -> int:
+        """Elements that are trained."""
+        return self.shape.parameters if self.full else self.adapter
+
+    @property
+    def trainable_bytes(self) -> int:
+        """Bytes of a trainable element: adapters are float32, but on 4-bit or sharded weights."""
+        if self.full:
+            return self.weight_bytes
+        return 2 if self.zero3 or (self.qlora and self.spec.model.dtype == "bfloat16") else 4
+
+
+def live_parts(case: Case) -> tuple[MemoryPart, ...]:
+    """Live tensors at the worst of four moments: parts that never meet are not added up."""
+    return max(_moments(case), key=lambda parts: sum(part.bytes for part in parts))
+
+
+def _moments(case: Case) -> list[tuple[MemoryPart, ...]]:
+    """Live parts at the loss, at the first and the last layer of backward, and at the step."""
+    kept = activations(case.spec, case.shape, case.weight_bytes)
+    held = (*_weights(case), *_states(case))
+    gradients = _gradients(case)
+    early = gradients if case.spec.training.gradient_accumulation_steps > 1 else ()
+    loss = (*held, *early, kept.kept, _loss(case, kept))
+    first = (*held, *early, kept.kept, kept.working)
+    last = (*held, *gradients, kept.working)
+    tied = _tied_gradient(case)
+    step = (*held, *gradients, *tied, *_step(case))
+    return [tuple(p for p in moment if p.bytes) for moment in (loss, first, last, step)]
+
+
+def _weights(case: Case) -> tuple[MemoryPart, ...]:
+    shape, size = case.shape, case.weight_bytes
+    if case.qlora:
+        base = _part(
+            "weights",
+            shape.linear * NF4_BYTES + shape.unquantised * size,
+            f"{shape.linear:,} 4-bit × {NF4_BYTES} B + {shape.unquantised:,} others × {size} B",
+        )
+    elif case.zero3:
+        base = _sharded_weights(case)
+    else:
+        base = _part("weights", shape.parameters * size, f"{shape.parameters:,} × {size} B")
+    workspace = _dequantised(case) if case.qlora else ()
+    if case.full:
+        return (base, *workspace)
+    bytes_each = case.trainable_bytes
+    rank = case.spec.method.lora_rank
+    text = f"rank {rank} on all linear layers: {case.adapter:,} × {bytes_each} B"
+    return (base, _part("adapter", case.adapter * bytes_each, text), *workspace)
+
+
+def _sharded_weights(case: Case) -> MemoryPart:
+    shape, size = case.shape, case.weight_bytes
+    live = min(shape.parameters, LIVE_PARAMETERS) + shape.head
+    own = 0 if case.spec.parallel.offload == "parameters" else shape.parameters // case.ranks
+    return _part(
+        "weights",
+        (own + live) * size,
+        f"({own:,} own of {counted(case.ranks, 'shard')} + {live:,} gathered while in use) × {size} B",
+    )
+
+
+def _dequantised(case: Case) -> tuple[MemoryPart, ...]:
+    largest = case.shape.hidden * max(case.shape.intermediate, case.shape.attention)
+    size = case.weight_bytes
+    return (_part("4-bit workspace", largest * size, f"one matrix of {largest:,} × {size} B"),)
+
+
+def _states(case: Case) -> tuple[MemoryPart, ...]:
+    count, ranks = case.trainable, case.ranks
+    if case.zero3:
+        if case.spec.parallel.offload != "none":
+            return ()
+        text = f"{count:,} × 12 B (float32 copy and two moments) / {counted(ranks, 'rank')}"
+        return (_part("optimizer", count * 12 / ranks, text),)
+    if case.spec.training.optim == "adamw_bnb_8bit":
+        whole = case.shape.head if case.full else 0
+        text = f"{count - whole:,} × 2.03 B + {whole:,} of the embedding × 8 B"
+        states = _part("optimizer", (count - whole) * 2.03125 + whole * 8, text)
+    else:
+        each = 2 * case.trainable_bytes
+        states = _part("optimizer", count * each, f"two moments of {count:,} × {each // 2} B")
+    return (states, *_buckets(case))
+
+
+def _buckets(case: Case) -> tuple[MemoryPart, ...]:
+    if case.spec.parallel.strategy != "ddp":
+        return ()
+    size = case.trainable_bytes
+    text = f"DDP's copy of the gradients: {case.trainable:,} × {size} B"
+    return (_part("gradient buckets", case.trainable * size, text),)
+
+
+def _gradients(case: Case) -> tuple[MemoryPart, ...]:
+    count, size = case.trainable, case.trainable_bytes
+    if case.zero3:
+        own = 0 if case.spec.parallel.offload != "none" else count // case.ranks
+        head = case.shape.head if case.full else 0
+        bucket = f"{BUCKET_PARAMETERS:,} bucket"
+        text = f"({own:,} own + {head:,} of the output head + {bucket}) × {size} B"
+        return (_part("gradients", (own + head + BUCKET_PARAMETERS) * size, text),)
+    return (_part("gradients", count * size, f"{count:,} × {size} B"),)
+
+
+def _tied_gradient(case: Case) -> tuple[MemoryPart, ...]:
+    if not (case.full and case.shape.tied) or case.zero3:
+        return ()
+    text = f"second gradient of the tied embedding: {case.shape.head:,} × {case.weight_bytes} B"
+    return (_part("embedding gradient", case.shape.head * case.weight_bytes, text),)
+
+
+def _step(case: Case) -> tuple[MemoryPart, ...]:
+    if not case.zero3 or case.spec.parallel.offload != "none":
+        return ()
+    text = f"float32 gradients and a flat copy: {case.trainable:,} × 6 B / {counted(case.ranks, 'rank')}"
+    return (_part("optimizer step", case.trainable * 6 / case.ranks, text),)
+
+
+def _loss(case: Case, kept: Activations) -> MemoryPart:
+    """The fused loss: tiles of 4096 tokens × 32768 words, never all logits."""
+    tokens, hidden = kept.tokens, case.shape.hidden
+    tile = min(tokens, 4096) * min(case.shape.vocabulary, 32768)
+    each = CPU_TILE_BYTES if case.cpu else 2
+    total = tile * each + tokens * hidden * (4 + 2 * case.weight_bytes)
+    text = f"tile of {tile:,} logits × {each} B + gradients of {tokens:,} tokens × {hidden}"
+    if case.full:
+        total += case.shape.head * (4 + case.weight_bytes)
+        text += f" + float32 gradient of the head, {case.shape.head:,}"
+    return _part("loss", total, text)
+
+
+def _part(name: str, size: float, formula: str) -> MemoryPart:
+    return MemoryPart(name=name, bytes=round(size), formula=formula)

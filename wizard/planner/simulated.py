@@ -1,0 +1,238 @@
+"""Spec + model → the simulated step of one rank, as parts with a formula each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.spec import Spec
+from wizard.facts import Model
+from wizard.plan import MemoryPart
+from wizard.planner.shape import Shape
+from wizard.planner.tape.layers import matrix_widths
+from wizard.planner.tape.setup import (
+    DTYPE_BYTES,
+    MATRICES,
+    Attention,
+    Block,
+    Optimizer,
+    Setup,
+    Stack,
+    UnknownStepError,
+)
+from wizard.planner.tape.simulation import simulate
+from wizard.planner.tape.states import States, states
+from wizard.wording import counted
+
+FAMILIES: Mapping[str, Literal["llama", "phi3"]] = {
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "llama",
+    "qwen3": "llama",
+    "phi3": "phi3",
+}
+"""Architectures (`model_type`) whose layers the tape has → whose code they run."""
+BUCKET_ELEMENTS = 5 * 10**8
+"""DeepSpeed's own default, which the engine leaves as it is."""
+ATTENTIONS: Mapping[str, Attention] = {
+    "sdpa": "sdpa",
+    "eager": "eager",
+    "flash_attention_2": "flash",
+}
+OPTIMIZERS: Mapping[str, Optimizer] = {
+    "adamw_torch": "adamw_foreach",
+    "adamw_torch_fused": "adamw_fused",
+    "adamw_bnb_8bit": "adamw_8bit",
+}
+"""On an accelerator torch's plain AdamW goes through all tensors at once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulated:
+    """Live tensors of one rank at the worst moment of a step."""
+
+    parts: tuple[MemoryPart, ...]
+    moment: str
+
+
+def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
+    """The simulated step; None where the tape does not know the layers or cannot count them."""
+    setup = setup_of(spec, model, shape)
+    if setup is None:
+        return None
+    try:
+        memory = simulate(setup)
+    except UnknownStepError:
+        return None
+    found = states(setup)
+    parts = tuple(
+        MemoryPart(name=name, bytes=size, formula=FORMULAS[name](setup, found, size))
+        for name, size in memory.components
+    )
+    return Simulated(parts=parts, moment=memory.moment)
+
+
+def setup_of(spec: Spec, model: Model, shape: Shape) -> Setup | None:
+    """What the tape is told of a run; None where it is no step the tape knows."""
+    block = block_of(model, shape)
+    targets = None if block is None else _targets(spec, block)
+    if block is None or targets is None:
+        return None
+    training = spec.training
+    setup = Setup(
+        block=block,
+        stack=_stack(spec),
+        method=spec.method.method,
+        weight_dtype=spec.model.dtype,
+        micro_batch=training.per_device_train_batch_size,
+        length=spec.data.max_length,
+        checkpointing=training.gradient_checkpointing,
+        attention=ATTENTIONS[spec.model.attn_implementation],
+        padded=training.per_device_train_batch_size > 1,
+        accumulates=training.gradient_accumulation_steps > 1,
+        lora_rank=spec.method.lora_rank,
+        lora_dropout=spec.method.lora_dropout,
+        lora_targets=targets,
+        world_size=spec.parallel.num_devices,
+        strategy=spec.parallel.strategy,
+        offload=spec.parallel.offload,
+    )
+    return setup if states(setup).parameters == shape.parameters else None
+
+
+def block_of(model: Model, shape: Shape) -> Block | None:
+    """The dimensions of a layer; None where its code is not the tape's."""
+    family = FAMILIES.get(model.architecture or "")
+    if family is None or model.intermediate_size is None:
+        return None
+    head_dim = shape.attention // shape.heads
+    return Block(
+        hidden=shape.hidden,
+        intermediate=shape.intermediate,
+        layers=shape.layers,
+        heads=shape.heads,
+        kv_heads=shape.key_value // head_dim,
+        head_dim=head_dim,
+        vocab=shape.vocabulary,
+        tied=shape.tied,
+        qkv_bias=model.architecture == "qwen2",
+        qk_norm=model.architecture == "qwen3",
+        family=family,
+    )
+
+
+def _stack(spec: Spec) -> Stack:
+    """The engine's libraries: TRL's tiled loss; DeepSpeed computes without autocast."""
+    sharded, half = spec.parallel.strategy == "zero3", spec.model.dtype != "float32"
+    quantised = spec.method.method == "qlora" and spec.model.dtype == "bfloat16"
+    return Stack(
+        loss_head="chunked",
+        optimizer=OPTIMIZERS[spec.training.optim],
+        autocast=half and not sharded,
+        adapter_dtype=spec.model.dtype if sharded else "bfloat16" if quantised else "float32",
+        bucket_elements=BUCKET_ELEMENTS,
+    )
+
+
+def _targets(spec: Spec, block: Block) -> tuple[str, ...] | None:
+    """The matrices the adapter is on; None where one of them is no matrix of a layer."""
+    if spec.method.method == "full" or spec.method.target_modules == "all-linear":
+        return MATRICES
+    wanted = {name.strip() for name in spec.method.target_modules.split(",") if name.strip()}
+    modules = {f"{matrix}_proj": matrix for matrix in matrix_widths(block)}
+    if not wanted or not wanted <= set(modules):
+        return None
+    return tuple(matrix for module, matrix in modules.items() if module in wanted)
+
+
+Formula = Callable[[Setup, States, int], str]
+
+
+def _weights(setup: Setup, found: States, _size: int) -> str:
+    width = DTYPE_BYTES[setup.weight_dtype]
+    if setup.method == "qlora":
+        other = f"embeddings, head and norms × {width} B"
+        return f"{found.parameters:,} parameters: matrices in 4 bits with scales, {other}"
+    if setup.strategy == "zero3":
+        each = "none stays here" if setup.offload == "parameters" else "own share"
+        return f"{found.parameters:,} × {width} B / {counted(setup.world_size, 'rank')}, {each}"
+    return f"{found.parameters:,} × {width} B, and the rotary table"
+
+
+def _adapter(setup: Setup, found: States, _size: int) -> str:
+    where = "all linear layers" if setup.lora_targets == MATRICES else ", ".join(setup.lora_targets)
+    text = f"rank {setup.lora_rank} on {where}: {found.trainable:,} × {found.trainable_width} B"
+    return text + _over_ranks(setup)
+
+
+def _optimizer(setup: Setup, found: States, _size: int) -> str:
+    if setup.strategy == "zero3":
+        return f"{found.trainable:,} × 12 B (float32 copy, two moments)" + _over_ranks(setup)
+    if setup.stack.optimizer == "adamw_8bit":
+        return f"two 8-bit moments of {found.trainable:,}, 32-bit ones of the embedding"
+    return f"two moments of {found.trainable:,} × {found.trainable_width} B"
+
+
+def _buckets(setup: Setup, found: States, _size: int) -> str:
+    if setup.strategy == "zero3":
+        return f"DeepSpeed's bucket: {BUCKET_ELEMENTS:,} × {found.trainable_width} B"
+    return f"DDP's copy of the gradients: {found.trainable:,} × {found.trainable_width} B"
+
+
+def _gradients(setup: Setup, found: States, _size: int) -> str:
+    if setup.strategy == "zero3":
+        share = f"own share of {found.trainable:,} × {found.trainable_width} B"
+        return f"{share}{_over_ranks(setup)}, and those just made"
+    return f"of {found.trainable:,} × {found.trainable_width} B, those there at this moment"
+
+
+def _gathered(setup: Setup, _found: States, size: int) -> str:
+    width = DTYPE_BYTES[setup.weight_dtype]
+    return f"of other ranks, while in use or needed soon: {size // width:,} × {width} B"
+
+
+def _activations(setup: Setup, _found: States, size: int) -> str:
+    kept = "each layer's input" if setup.checkpointing else "all that backward needs"
+    layers, tokens = setup.block.layers, setup.tokens
+    each = size / (layers * tokens)
+    return f"{kept}, simulated: {layers} layers × {tokens:,} tokens × {each:,.0f} B"
+
+
+def _workspace(setup: Setup, _found: States, size: int) -> str:
+    what = "one layer computed again" if setup.checkpointing else "gradients inside one layer"
+    return f"{what}, simulated: {setup.tokens:,} tokens × {size / setup.tokens:,.0f} B"
+
+
+def _loss(setup: Setup, _found: States, size: int) -> str:
+    return f"final norm, head and loss, simulated: {setup.tokens:,} tokens × " + (
+        f"{size / setup.tokens:,.0f} B"
+    )
+
+
+def _inputs(setup: Setup, _found: States, _size: int) -> str:
+    mask = f", and a mask of {setup.rows} × {setup.length:,}² B" if setup.padded else ""
+    return f"ids, mask and labels: {setup.tokens:,} × 24 B{mask}"
+
+
+def _over_ranks(setup: Setup) -> str:
+    return f" / {counted(setup.world_size, 'rank')}" if setup.strategy == "zero3" else ""
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "weights": _weights,
+    "adapter": _adapter,
+    "optimizer": _optimizer,
+    "reference model": lambda _setup, found, _size: f"a second model of {found.parameters:,}",
+    "gradient buckets": _buckets,
+    "inputs": _inputs,
+    "gathered weights": _gathered,
+    "gradients": _gradients,
+    "activations": _activations,
+    "layer workspace": _workspace,
+    "loss": _loss,
+    "autocast copies": lambda _setup, _found, _size: "16-bit copies of weights, kept for backward",
+    "4-bit workspace": lambda _setup, _found, _size: "one matrix unpacked, with its scales",
+    "optimizer step": lambda _setup, _found, _size: "temporary copies while the optimizer runs",
+}
+"""Component of the simulated step → its formula with its inputs."""

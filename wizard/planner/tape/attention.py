@@ -1,0 +1,117 @@
+"""Attention over one micro-batch: fused kernels with and without a mask, and the eager one.
+
+Sources: transformers/integrations/sdpa_attention.py (a mask expands the key-value heads),
+modeling_llama.py `eager_attention_forward`; FlashAttention 2's backward workspace by its layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wizard.planner.tape.autograd import Gradients, Tape, Tensor
+from wizard.planner.tape.meter import Buffer
+from wizard.planner.tape.operations import HALF, SINGLE, cast, same, unary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heads:
+    """Sizes one attention call reads."""
+
+    rows: int
+    length: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    @property
+    def result(self) -> int:
+        """Elements of the result, and of the queries."""
+        return self.rows * self.length * self.heads * self.head_dim
+
+
+def repeat_heads(tape: Tape, x: Tensor, times: int) -> Tensor:
+    """Key-value heads copied so that there are as many as query heads."""
+    size = x.size
+
+    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
+        return [tape.buffer(size)]
+
+    return tape.apply(x.count * times, x.width, (x,), (), backward)
+
+
+def fused_attention(
+    tape: Tape, q: Tensor, k: Tensor, v: Tensor, heads: Heads, *, masked: bool
+) -> Tensor:
+    """A kernel that keeps q, k, v, its result and one value per query."""
+    expands = heads.heads != heads.kv_heads
+    if masked and expands:
+        k = repeat_heads(tape, k, heads.heads // heads.kv_heads)
+        v = repeat_heads(tape, v, heads.heads // heads.kv_heads)
+        expands = False
+    if tape.autocasts:
+        q, k, v = cast(tape, q, HALF), cast(tape, k, HALF), cast(tape, v, HALF)
+    rows, length = heads.rows, heads.length
+    mask = tape.buffer(rows * length * length * q.width) if masked else None
+    result = tape.buffer(heads.result * q.width)
+    normaliser = tape.buffer(rows * heads.heads * length * SINGLE)
+    q_size, k_size, v_size = q.size, k.size, v.size
+    workspace_size = _backward_workspace(heads, expands=expands, width=q.width)
+
+    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
+        workspace = tape.buffer(workspace_size)
+        results: Gradients = [tape.buffer(q_size), tape.buffer(k_size), tape.buffer(v_size)]
+        del workspace
+        return results
+
+    saved = (q.buffer, k.buffer, v.buffer, result, normaliser, mask)
+    return tape.apply(heads.result, q.width, (q, k, v), saved, backward, storage=result)
+
+
+def _backward_workspace(heads: Heads, *, expands: bool, width: int) -> int:
+    """Row sums, float32 gradient of the queries, and gradients of expanded keys and values."""
+    length = -(-heads.length // 128) * 128
+    head_dim = -(-heads.head_dim // 32) * 32
+    queries = heads.rows * heads.heads * length * SINGLE * (1 + head_dim)
+    return queries + (2 * heads.result * width if expands else 0)
+
+
+def eager_attention(tape: Tape, q: Tensor, k: Tensor, v: Tensor, heads: Heads) -> Tensor:
+    """Every score is made: its softmax is kept in float32 and in the weights' format."""
+    if heads.heads != heads.kv_heads:
+        k = repeat_heads(tape, k, heads.heads // heads.kv_heads)
+        v = repeat_heads(tape, v, heads.heads // heads.kv_heads)
+    before = q.width
+    if tape.autocasts:
+        q, k, v = cast(tape, q, HALF), cast(tape, k, HALF), cast(tape, v, HALF)
+    scores = _product(tape, q, k, heads.rows * heads.heads * heads.length * heads.length)
+    scores = unary(tape, scores)
+    scores = tape.apply(scores.count, scores.width, (scores,), (), same)
+    scores = cast(tape, scores, SINGLE)
+    softmax = _softmax(tape, scores)
+    del scores
+    weights = cast(tape, cast(tape, softmax, before), q.width)
+    del softmax
+    result = _product(tape, weights, v, heads.result)
+    del weights
+    return tape.apply(result.count, result.width, (result,), (), same)
+
+
+def _product(tape: Tape, a: Tensor, b: Tensor, count: int) -> Tensor:
+    """A batched matrix product of two activations."""
+    a_size, b_size = a.size, b.size
+
+    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
+        return [tape.buffer(a_size), tape.buffer(b_size)]
+
+    return tape.apply(count, a.width, (a, b), (a.buffer, b.buffer), backward)
+
+
+def _softmax(tape: Tape, scores: Tensor) -> Tensor:
+    size = scores.size
+
+    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
+        return [tape.buffer(size)]
+
+    return tape.apply(scores.count, scores.width, (scores,), (), backward, saves_output=True)

@@ -1,0 +1,264 @@
+"""A decoder's weights and the forward pass of one layer, full or with an adapter.
+
+Sources: transformers/models/{llama,qwen2,qwen3,mistral}/modeling_*.py; peft/tuners/lora/layer.py
+(float32 or bfloat16 adapters beside plain matrices) and lora/bnb.py (beside 4-bit ones).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wizard.planner.tape.attention import Heads, eager_attention, fused_attention
+from wizard.planner.tape.autograd import Tape, Tensor
+from wizard.planner.tape.normalisation import rms_norm, rms_norm_fused
+from wizard.planner.tape.operations import (
+    add,
+    cast,
+    clone,
+    dropout,
+    linear,
+    multiply,
+    rotary,
+    rotary_fused,
+    silu_multiply_fused,
+    unary,
+    unpacked_linear,
+)
+from wizard.planner.tape.phi3 import halves, part, rotary_joined
+from wizard.planner.tape.setup import DTYPE_BYTES, MATRICES, Block, Setup
+
+
+def matrix_widths(block: Block) -> dict[str, tuple[int, int]]:
+    """(input, output) of each matrix of a dense layer."""
+    attention, key_value = block.heads * block.head_dim, block.kv_heads * block.head_dim
+    hidden, intermediate = block.hidden, block.intermediate
+    if block.family == "phi3":
+        return {
+            "qkv": (hidden, attention + 2 * key_value),
+            "o": (attention, hidden),
+            "gate_up": (hidden, 2 * intermediate),
+            "down": (intermediate, hidden),
+        }
+    return {
+        "q": (hidden, attention),
+        "k": (hidden, key_value),
+        "v": (hidden, key_value),
+        "o": (attention, hidden),
+        "gate": (hidden, intermediate),
+        "up": (hidden, intermediate),
+        "down": (intermediate, hidden),
+    }
+
+
+def has_bias(block: Block, matrix: str) -> bool:
+    """Whether this matrix of every layer has a bias."""
+    return (block.qkv_bias and matrix in "qkv") or (block.output_bias and matrix == "o")
+
+
+def adapted(setup: Setup, matrix: str) -> bool:
+    """Whether an adapter is on this matrix of every layer."""
+    return setup.lora_targets == MATRICES or matrix in setup.lora_targets
+
+
+def other_bytes(setup: Setup) -> int:
+    """Bytes of an element of what is never quantised: embeddings, norms, biases."""
+    return 4 if setup.stack.kbit_preparation else DTYPE_BYTES[setup.weight_dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """One matrix of a layer with its bias and adapter."""
+
+    width_in: int
+    width_out: int
+    weight: Tensor
+    bias: Tensor | None
+    adapter: tuple[Tensor, Tensor] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Weights of one decoder layer."""
+
+    matrices: dict[str, Matrix]
+    norms: tuple[Tensor, Tensor]
+    head_norms: tuple[Tensor, Tensor] | None
+
+    def without_adapter(self) -> Layer:
+        """The same layer with its adapter switched off."""
+        plain = {
+            name: Matrix(m.width_in, m.width_out, m.weight, m.bias, None)
+            for name, m in self.matrices.items()
+        }
+        return Layer(plain, self.norms, self.head_norms)
+
+
+def make_layer(tape: Tape, setup: Setup, *, trainable: bool) -> Layer:
+    """One layer's weights; `trainable` where all of them are, not just an adapter."""
+    block, other = setup.block, other_bytes(setup)
+    width = DTYPE_BYTES[setup.weight_dtype]
+    matrices = {}
+    for name, (width_in, width_out) in matrix_widths(block).items():
+        bias = None
+        if has_bias(block, name):
+            bias = tape.parameter(width_out, other, trainable=trainable)
+        weight = tape.parameter(width_in * width_out, width, trainable=trainable)
+        adapter = _adapter(tape, setup, name, width_in, width_out)
+        matrices[name] = Matrix(width_in, width_out, weight, bias, adapter)
+    norms = (
+        tape.parameter(block.hidden, other, trainable=trainable),
+        tape.parameter(block.hidden, other, trainable=trainable),
+    )
+    head_norms = None
+    if block.qk_norm:
+        head_norms = (
+            tape.parameter(block.head_dim, other, trainable=trainable),
+            tape.parameter(block.head_dim, other, trainable=trainable),
+        )
+    return Layer(matrices, norms, head_norms)
+
+
+def _adapter(
+    tape: Tape, setup: Setup, name: str, width_in: int, width_out: int
+) -> tuple[Tensor, Tensor] | None:
+    if setup.method == "full" or not adapted(setup, name):
+        return None
+    width, rank = DTYPE_BYTES[setup.stack.adapter_dtype], setup.lora_rank
+    return (
+        tape.parameter(width_in * rank, width, trainable=True),
+        tape.parameter(rank * width_out, width, trainable=True),
+    )
+
+
+class Decoder:
+    """Runs layers of one setup on one tape."""
+
+    __slots__ = ("heads", "quantised", "setup", "tape", "unpacks_forward")
+
+    def __init__(self, tape: Tape, setup: Setup) -> None:
+        block = setup.block
+        self.tape = tape
+        self.setup = setup
+        self.quantised = setup.method == "qlora"
+        self.unpacks_forward = setup.tokens > setup.stack.fused_4bit_tokens
+        self.heads = Heads(
+            rows=setup.rows,
+            length=setup.length,
+            heads=block.heads,
+            kv_heads=block.kv_heads,
+            head_dim=block.head_dim,
+        )
+
+    def layer(self, layer: Layer, hidden: Tensor, _mask: object = None) -> Tensor:
+        """One decoder layer; `_mask` is held as long as the call can be repeated."""
+        width = self.setup.block.hidden
+        residual = hidden
+        hidden = self.norm(hidden, layer.norms[0], width)
+        hidden = self._attention(layer, hidden)
+        hidden = add(self.tape, residual, hidden)
+        residual = hidden
+        hidden = self.norm(hidden, layer.norms[1], width)
+        hidden = self._mlp(layer, hidden)
+        return add(self.tape, residual, hidden)
+
+    def norm(self, x: Tensor, weight: Tensor, width: int) -> Tensor:
+        """RMSNorm in the kernel the stack has."""
+        if self.setup.stack.fused_norm:
+            return rms_norm_fused(self.tape, x, weight, width)
+        return rms_norm(self.tape, x, weight, width)
+
+    def _attention(self, layer: Layer, hidden: Tensor) -> Tensor:
+        tape, setup = self.tape, self.setup
+        if setup.block.family == "phi3":
+            q, k, v = self._queries_joined(layer, hidden)
+        else:
+            q, k, v = self._queries(layer, hidden)
+        if setup.attention == "eager":
+            result = eager_attention(tape, q, k, v, self.heads)
+        else:
+            masked = setup.padded and setup.attention == "sdpa"
+            result = fused_attention(tape, q, k, v, self.heads, masked=masked)
+            if setup.block.family == "phi3":
+                # Its queries are joined head by head, so the result has to be put in order.
+                result = clone(tape, result)
+        return self._project(layer.matrices["o"], result)
+
+    def _queries(self, layer: Layer, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values."""
+        tape, matrices, head_dim = self.tape, layer.matrices, self.setup.block.head_dim
+        q = self._project(matrices["q"], hidden)
+        if layer.head_norms:
+            q = self.norm(q, layer.head_norms[0], head_dim)
+        k = self._project(matrices["k"], hidden)
+        if layer.head_norms:
+            k = self.norm(k, layer.head_norms[1], head_dim)
+        v = self._project(matrices["v"], hidden)
+        rotate = rotary_fused if self.setup.stack.fused_rope else rotary
+        return rotate(tape, q), rotate(tape, k), v
+
+    def _queries_joined(self, layer: Layer, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same from one matrix: all three are views of its result."""
+        tape, heads = self.tape, self.heads
+        joined = self._project(layer.matrices["qkv"], hidden)
+        columns = heads.rows * heads.length * heads.head_dim
+        q = part(tape, joined, columns * heads.heads)
+        k = part(tape, joined, columns * heads.kv_heads)
+        v = part(tape, joined, columns * heads.kv_heads)
+        return rotary_joined(tape, q), rotary_joined(tape, k), v
+
+    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        tape, matrices = self.tape, layer.matrices
+        if self.setup.block.family == "phi3":
+            gate, up = halves(tape, self._project(matrices["gate_up"], x))
+            product = multiply(tape, up, unary(tape, gate, saves=True))
+            return self._project(matrices["down"], product)
+        gate = self._project(matrices["gate"], x)
+        if self.setup.stack.fused_mlp:
+            up = self._project(matrices["up"], x)
+            product = silu_multiply_fused(tape, gate, up)
+            del gate, up
+            return self._project(matrices["down"], product)
+        activated = unary(tape, gate, saves=True)
+        del gate
+        up = self._project(matrices["up"], x)
+        product = multiply(tape, activated, up)
+        del activated, up
+        return self._project(matrices["down"], product)
+
+    def _project(self, matrix: Matrix, x: Tensor) -> Tensor:
+        if self.quantised:
+            return self._project_quantised(matrix, x)
+        result = linear(self.tape, x, matrix.weight, matrix.width_in, matrix.bias)
+        if matrix.adapter is None:
+            return result
+        before = result.width
+        x = cast(self.tape, x, matrix.adapter[0].width)
+        scaled = self._adapted(matrix, matrix.adapter, x)
+        result = add(self.tape, result, scaled)
+        del scaled
+        return cast(self.tape, result, before)
+
+    def _project_quantised(self, matrix: Matrix, x: Tensor) -> Tensor:
+        tape = self.tape
+        result = unpacked_linear(
+            tape, x, matrix.width_in, matrix.width_out, unpacks_forward=self.unpacks_forward
+        )
+        if matrix.adapter is None:
+            return result
+        result = clone(tape, result)
+        if not tape.autocasts:
+            x = cast(tape, x, matrix.adapter[0].width)
+        output = self._adapted(matrix, matrix.adapter, x)
+        if not tape.autocasts:
+            output = cast(tape, output, result.width)
+        return add(tape, result, output)
+
+    def _adapted(self, matrix: Matrix, adapter: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
+        """`(dropout(x) @ A @ B) * scale`."""
+        tape, (down, up) = self.tape, adapter
+        dropped = dropout(tape, x, self.setup.lora_dropout)
+        narrow = linear(tape, dropped, down, matrix.width_in)
+        del dropped
+        wide = linear(tape, narrow, up, self.setup.lora_rank)
+        del narrow
+        return unary(tape, wide)

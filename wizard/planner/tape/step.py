@@ -1,0 +1,205 @@
+"""One training step of one rank: recorded at two shallow depths, then exact at the real one.
+
+Between two depths every region's peak grows by the same bytes per layer, because what depends on
+the depth (weights, kept inputs of layers, gradients that are there) is constant inside a region.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from wizard.planner.tape import meter as kinds
+from wizard.planner.tape.autograd import Leaf, Tape, Tensor
+from wizard.planner.tape.heads import loss_of
+from wizard.planner.tape.layers import (
+    Decoder,
+    Layer,
+    adapted,
+    make_layer,
+    matrix_widths,
+    other_bytes,
+)
+from wizard.planner.tape.meter import Meter
+from wizard.planner.tape.operations import embedding
+from wizard.planner.tape.setup import Setup, UnknownStepError
+
+FORWARD, REFERENCE, BACKWARD = 0, 5, 10
+"""First of the five regions of each pass."""
+EMBEDDING, BOTTOM, MIDDLE, TOP, HEAD = range(5)
+"""Regions of a pass."""
+REGIONS = 15
+KINDS_OF_REGIONS = (
+    *[kinds.ACTIVATIONS] * 4, kinds.LOSS,
+    *[kinds.WORKSPACE] * 4, kinds.LOSS,
+    *[kinds.WORKSPACE] * 4, kinds.LOSS,
+)  # fmt: skip
+KNOWN_FAMILIES = frozenset({"llama", "phi3"})
+SHALLOW = (3, 4)
+"""Depths that are recorded: bottom, top, and one or two layers between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Bytes of what a step makes and frees, at the peak of each region, kind by kind."""
+
+    by_kind: tuple[tuple[int, ...], ...]
+    """Region → bytes of each kind, in the order of `KINDS`."""
+
+    def peak(self, region: int) -> int:
+        """Bytes of a region at its peak."""
+        return sum(self.by_kind[region])
+
+
+def record(setup: Setup) -> Recording:
+    """The step's own tensors at the real depth; weights and states are not among them.
+
+    Raises UnknownStepError where the layers are none the tape knows.
+    """
+    return _record(own_recording(setup))
+
+
+def own_recording(setup: Setup) -> Setup:
+    """The setup without what the recording does not read, so that equal ones are made once.
+
+    Raises UnknownStepError where the layers are none the tape knows.
+    """
+    if setup.block.experts:
+        raise UnknownStepError("routed experts are not simulated")
+    if setup.block.family not in KNOWN_FAMILIES:
+        raise UnknownStepError(f"{setup.block.family} layers are not simulated")
+    if setup.method != "full" and not any(adapted(setup, m) for m in matrix_widths(setup.block)):
+        raise UnknownStepError("the adapter is on no matrix of a layer")
+    stack = replace(
+        setup.stack,
+        optimizer="none",
+        ddp_bucket_view=False,
+        fsdp_upcast=False,
+        live_parameters=0,
+        bucket_elements=None,
+        double_quantised=True,
+        quantised_sharded=False,
+    )
+    return replace(
+        setup,
+        stack=stack,
+        weight_dtype="bfloat16" if setup.fsdp and stack.autocast else setup.weight_dtype,
+        accumulates=setup.accumulates or setup.shards_gradients,
+        world_size=1,
+        strategy="single",
+        offload="none",
+        first_step=False,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _record(setup: Setup) -> Recording:
+    depth = setup.block.layers
+    if depth <= SHALLOW[1] or (setup.checkpointing and setup.checkpoint_every > 1):
+        return Recording(tuple(run(setup).at_peaks()))
+    low, high = (run(_at_depth(setup, shallow)).at_peaks() for shallow in SHALLOW)
+    further = depth - SHALLOW[0]
+    return Recording(
+        tuple(
+            tuple(a + further * (b - a) for a, b in zip(at_low, at_high, strict=True))
+            for at_low, at_high in zip(low, high, strict=True)
+        )
+    )
+
+
+def forget() -> None:
+    """Drop every recording made so far."""
+    _record.cache_clear()
+
+
+def _at_depth(setup: Setup, layers: int) -> Setup:
+    return replace(setup, block=replace(setup.block, layers=layers))
+
+
+def run(setup: Setup) -> Meter:
+    """Forward and backward of one micro-batch, operation by operation, at the given depth."""
+    meter = Meter(KINDS_OF_REGIONS)
+    tape = Tape(meter, autocasts=setup.stack.autocast, keeps_gradients=not setup.accumulates)
+    model = _Model(tape, setup)
+    loss, held = model.forward(FORWARD)
+    if setup.preference in ("model", "adapter"):
+        with tape.no_grad():
+            model.reference().forward(REFERENCE)
+    tape.backward(loss)
+    del loss, held
+    meter.backward_ends = len(meter.story)
+    return meter
+
+
+class _Model:
+    """Embedding, layers and head of one setup on one tape."""
+
+    def __init__(self, tape: Tape, setup: Setup) -> None:
+        block, full, other = setup.block, setup.method == "full", other_bytes(setup)
+        words = block.vocab * block.hidden
+        self.tape = tape
+        self.setup = setup
+        self.decoder = Decoder(tape, setup)
+        self.embedding = tape.parameter(words, other, trainable=full)
+        self.head = self.embedding
+        if not block.tied:
+            self.head = tape.parameter(words, other, trainable=full)
+        self.norm = tape.parameter(block.hidden, other, trainable=full)
+        self.layers: list[Layer] = [
+            make_layer(tape, setup, trainable=full) for _ in range(block.layers)
+        ]
+
+    def reference(self) -> _Model:
+        """The model DPO compares with: a frozen copy, or this one without its adapter."""
+        if self.setup.method == "full":
+            return _Model(self.tape, replace(self.setup, method="lora", lora_targets=()))
+        other = _Model.__new__(_Model)
+        other.__dict__.update(self.__dict__)
+        other.layers = [layer.without_adapter() for layer in self.layers]
+        return other
+
+    def forward(self, first_region: int) -> tuple[Tensor, object]:
+        """(the loss, what stays alive beside it)."""
+        tape, setup = self.tape, self.setup
+        with tape.caching_casts():
+            self._enter(first_region, EMBEDDING)
+            embedded = self._embed()
+            shared = self._shared(embedded)
+            hidden = embedded
+            last = len(self.layers) - 1
+            for index, layer in enumerate(self.layers):
+                self._enter(first_region, TOP if index == last else MIDDLE if index else BOTTOM)
+                if setup.checkpointing and index % setup.checkpoint_every == 0:
+                    hidden = tape.checkpoint(self.decoder.layer, layer, hidden, shared)
+                else:
+                    hidden = self.decoder.layer(layer, hidden, shared)
+            self._enter(first_region, HEAD)
+            hidden = self.decoder.norm(hidden, self.norm, setup.block.hidden)
+            loss, returned = loss_of(tape, setup, hidden, self.head)
+            # transformers' forward holds the embedded tokens in a name of its own until here.
+            del embedded
+            return loss, (*shared[:2], returned)
+
+    def _enter(self, first_region: int, region: int) -> None:
+        self.tape.meter.enter(first_region + region)
+        self.tape.backward_region = BACKWARD + region
+
+    def _embed(self) -> Tensor:
+        tape, setup, hidden = self.tape, self.setup, self.setup.block.hidden
+        if self.embedding.node is not None:
+            return embedding(tape, self.embedding, setup.tokens, hidden)
+        width = self.embedding.width
+        result = Tensor(setup.tokens * hidden, width, tape.buffer(setup.tokens * hidden * width))
+        if setup.checkpointing and tape.gradients_enabled:
+            # Checkpointing passes no gradient unless its input asks for one.
+            result.node = Leaf(keeps=False)
+        return result
+
+    def _shared(self, hidden: Tensor) -> tuple[object, ...]:
+        """Cosines, sines and, for eager attention, the mask: every layer is handed them."""
+        tape, setup = self.tape, self.setup
+        angles = setup.length * setup.block.head_dim * hidden.width
+        parts = [tape.buffer(angles), tape.buffer(angles)]
+        if setup.attention == "eager":
+            parts.append(tape.buffer(setup.rows * setup.length**2 * hidden.width))
+        return tuple(parts)
