@@ -122,7 +122,7 @@ def _sharded_weights(case: Case) -> MemoryPart:
     return _part(
         "weights",
         (own + live) * size,
-        f"({own:,} own of {counted(case.ranks, 'shard')} + {live:,} gathered while in use) × {size} B",
+        f"({own:,} own of {counted(case.ranks, 'shard')} + {live:,} gathered in use) × {size} B",
     )
 
 
@@ -178,7 +178,8 @@ def _tied_gradient(case: Case) -> tuple[MemoryPart, ...]:
 def _step(case: Case) -> tuple[MemoryPart, ...]:
     if not case.zero3 or case.spec.parallel.offload != "none":
         return ()
-    text = f"float32 gradients and a flat copy: {case.trainable:,} × 6 B / {counted(case.ranks, 'rank')}"
+    each = f"{case.trainable:,} × 6 B / {counted(case.ranks, 'rank')}"
+    text = f"float32 gradients and a flat copy: {each}"
     return (_part("optimizer step", case.trainable * 6 / case.ranks, text),)
 
 
