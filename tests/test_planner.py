@@ -16,7 +16,7 @@ from tests.fakes import machines
 from tests.plans import FOLDER, as_text
 from wizard import presets
 from wizard.answers import Answers
-from wizard.facts import GIB, Dataset, Device, Facts, Model
+from wizard.facts import GIB, Dataset, Device, Facts, Link, Model
 from wizard.plan import Plan
 from wizard.planner import plans
 from wizard.planner.batch import BatchError, solve
@@ -492,3 +492,10 @@ def test_more_bad_rows_than_allowed_end_before_anything_is_fetched() -> None:
     assert "50 of 100 rows" in str(raised.value)
     assert "line 7" in str(raised.value)
     assert plans(replace(known, dataset=data), Answers(settings={"max_dropped_percent": 60.0}))
+
+
+def test_two_of_four_are_those_that_a_bridge_joins() -> None:
+    known = facts("a10gx4", "Qwen/Qwen2.5-1.5B")
+    bridge = Link(devices=(1, 3), kind="nvlink", gbs=56.0, peer_access=True)
+    for plan in plans(replace(known, links=(bridge,)), fixed(num_devices=2, strategy="ddp")):
+        assert plan.spec.parallel.devices == (known.devices[1].uuid, known.devices[3].uuid)

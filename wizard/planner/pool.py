@@ -9,6 +9,7 @@ from typing import Any
 
 from wizard.answers import Answers
 from wizard.facts import Device, Facts
+from wizard.islands import best_subset
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
 
@@ -62,7 +63,7 @@ def choose(facts: Facts, answers: Answers) -> Pool:
         raise _missing(what, "num_devices", f"num_devices={len(chosen)} uses them all")
     return Pool(
         kind=TRAINS_AS[chosen[0].kind],
-        devices=tuple(chosen if count is None else chosen[:count]),
+        devices=_some(chosen, count, facts, named=named is not None),
         count=count or len(chosen),
         fixed=count is not None or named is not None,
         reason=_reason(chosen, facts.accelerators, named=named is not None),
@@ -123,6 +124,16 @@ def _largest_group(devices: Sequence[Device]) -> list[Device]:
     for device in devices:
         groups[device.name, device.memory_total_bytes].append(device)
     return max(groups.values(), key=lambda g: (len(g), g[0].memory_total_bytes or 0))
+
+
+def _some(
+    chosen: Sequence[Device], count: int | None, facts: Facts, *, named: bool
+) -> tuple[Device, ...]:
+    """As many as asked for: the first of those the user listed, else those best linked."""
+    if count is None or named:
+        return tuple(chosen[:count])
+    among = [facts.devices.index(device) for device in chosen]
+    return tuple(facts.devices[position] for position in best_subset(facts, count, among))
 
 
 def _reason(chosen: Sequence[Device], there: Sequence[Device], *, named: bool) -> str:
