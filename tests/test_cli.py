@@ -8,15 +8,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.spec import SETTINGS
 from wizard import paths
+from wizard.answers import Answers
 from wizard.cli import build_parser, main
 from wizard.commands.chat import greeting
 from wizard.commands.terminal import print_exactly
+from wizard.commands.verbs import verbs
+from wizard.problem import ProblemError
 
 ROW = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
 MODEL = "Qwen/Qwen2.5-0.5B"
@@ -391,3 +395,24 @@ def test_a_hub_cache_that_cannot_be_is_one_sentence(
     code, line = refused(capsys, "plan", "--model", MODEL, "--data", data)
     assert (code, "HF_HOME" in line) == (2, True)
     assert main(["probe"]) == 0
+
+
+def test_a_machine_before_the_command_is_not_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--machine", "8xH100-SXM", "probe"])
+    assert ended.value.code == 2
+    assert "after the command" in capsys.readouterr().err
+
+
+def test_the_wizard_plans_for_another_machine_and_starts_nothing_there(data: str) -> None:
+    chosen = verbs("8xH100-SXM")
+    facts = replace(
+        chosen.probe(lambda facts: None),
+        model=chosen.read_model(MODEL),
+        dataset=chosen.read_dataset(data),
+    )
+    plan = chosen.plans(facts, Answers(model=MODEL, data=data))[0]
+    assert plan.spec.parallel.device_kind == "cuda"
+    with pytest.raises(ProblemError, match="not started here"):
+        chosen.launch(plan, "there")
+    assert not paths.runs().exists()

@@ -195,3 +195,14 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
             raise ProblemError(Problem(what=str(error), where="--set", exit_code=2)) from None
         settings[name] = checked
     return settings
+
+
+def elsewhere(machine: str) -> Problem:
+    """Why a run planned for another machine is not started."""
+    return Problem(
+        what=f"a run planned for {machine} is not started here",
+        where="--machine",
+        fix="--write-only writes its folder, --dry-run prints its script; without --machine "
+        "it runs on this one",
+        exit_code=2,
+    )

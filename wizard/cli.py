@@ -43,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        args = build_parser().parse_args(argv)
+        parser = build_parser()
+        args = parser.parse_args(argv)
+        if args.wizard_machine is not None and args.run is not _wizard:
+            parser.error("--machine comes after the command")
         code: int = args.run(args)
     finally:
         sys.stdout.flush()
@@ -76,6 +79,12 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"tunewright {__version__}")
+    parser.add_argument(
+        "--machine",
+        dest="wizard_machine",
+        metavar="M",
+        help="walk the wizard for another machine; what it names: `tunewright plan --help`",
+    )
     parser.set_defaults(run=_wizard)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, module in COMMANDS.items():

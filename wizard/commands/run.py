@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Plan, write, start."""
     answers = choosing.answers_from(args)
     if args.machine and not (args.dry_run or args.write_only):
-        raise ProblemError(_elsewhere(args.machine))
+        raise ProblemError(api.elsewhere(args.machine))
     if not (args.yes or args.dry_run or args.write_only or is_interactive()):
         raise ProblemError(_needs_yes())
     facts = api.facts_for(answers.model, answers.data, machine=args.machine)
@@ -76,16 +76,6 @@ def _agreed(summary: list[str]) -> bool:
         note(line)
     answer = input("Start this run? [Y/n] ").strip().lower()
     return answer in ("", "y", "yes")
-
-
-def _elsewhere(machine: str) -> Problem:
-    return Problem(
-        what=f"a run planned for {machine} is not started here",
-        where="--machine",
-        fix="--write-only writes its folder, --dry-run prints its script; without --machine "
-        "it runs on this one",
-        exit_code=2,
-    )
 
 
 def _needs_yes() -> Problem:

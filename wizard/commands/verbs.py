@@ -11,26 +11,31 @@ from wizard import api, paths
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
+from wizard.problem import ProblemError
 from wizard.screens.verbs import Verbs
 
 LOG_LINES = 200
 DEMO_MODEL = "SmolLM2-135M-Instruct"
 
 
-def verbs(output: str | None = None) -> Verbs:
-    """Verbs whose runs go to `output`, or to the user's runs folder."""
+def verbs(machine: str | None = None) -> Verbs:
+    """Verbs whose runs go to the user's runs folder.
+
+    `machine` plans for a machine that is not this one; its runs are not started.
+    """
     from wizard.probe import probe_machine
     from wizard.probe.dataset import read_dataset
+    from wizard.probe.machine import find
     from wizard.probe.model import read_model
     from wizard.runner import stop
     from wizard.runner.folder import list_runs
     from wizard.runner.follow import Follower
     from wizard.runner.logs import tail
 
-    root = api.runs_root(output)
-    planning = _Planning(root)
+    root = paths.runs()
+    planning = _Planning(root, machine)
     return Verbs(
-        probe=lambda say: probe_machine(say=say),
+        probe=lambda say: find(machine) if machine else probe_machine(say=say),
         read_model=lambda name: read_model(api.absolute(Answers(model=name)).model or name),
         read_dataset=lambda path: read_dataset(api.absolute(Answers(data=path)).data or path),
         plans=planning.plans,
@@ -49,8 +54,9 @@ def verbs(output: str | None = None) -> Verbs:
 class _Planning:
     """Remembers what a plan was made from, so that the files launched are those previewed."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, machine: str | None) -> None:
         self._root = root
+        self._machine = machine
         self._facts: Facts | None = None
         self._plans: tuple[Plan, ...] = ()
         self._previewed: dict[tuple[str, int], dict[str, str]] = {}
@@ -69,6 +75,8 @@ class _Planning:
     def launch(self, plan: Plan, name: str) -> Path:
         from wizard.runner.folder import create
 
+        if self._machine:
+            raise ProblemError(api.elsewhere(self._machine))
         files = self._previewed.get((name, id(plan))) or self.preview(plan, name)
         folder = create(files, root=self._root, name=name)
         api.start(folder)

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
                 exit_code=2,
             )
         )
-    app = _app()
+    app = _app(args.wizard_machine)
     code = _run(app)
     if app.return_value is not None:
         tell_left(app.return_value)
@@ -37,7 +37,7 @@ def attach(folder: Path, *, leave_when_done: bool) -> int:
     """The dashboard of one run; the run's exit code, 0 when it still runs."""
     from wizard.commands.watching import exit_code
 
-    _run(_app(attach=folder, leave_when_done=leave_when_done))
+    _run(_app(None, attach=folder, leave_when_done=leave_when_done))
     return exit_code(tell_left(folder))
 
 
@@ -52,11 +52,11 @@ def tell_left(folder: Path) -> RunState:
     return state
 
 
-def _app(**options: Any) -> TunewrightApp:
+def _app(machine: str | None, **options: Any) -> TunewrightApp:
     from wizard.app import TunewrightApp
     from wizard.commands.verbs import verbs
 
-    return TunewrightApp(verbs(), **options)
+    return TunewrightApp(verbs(machine), **options)
 
 
 def _run(app: TunewrightApp) -> int:
