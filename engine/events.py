@@ -176,3 +176,10 @@ def decode_all(chunk: bytes) -> Iterator[dict[str, Any]]:
         event = decode(line)
         if event is not None:
             yield event
+
+
+def printable(text: str) -> str:
+    """Text safe inside a one-line comment: everything unprintable becomes an escape."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )

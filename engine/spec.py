@@ -18,6 +18,8 @@ from pydantic import (
     model_validator,
 )
 
+from engine.events import printable
+
 Method = Literal["full", "lora", "qlora"]
 Strategy = Literal["single", "ddp", "zero3"]
 DeviceKind = Literal["cuda", "npu", "cpu"]
@@ -334,10 +336,3 @@ def dumps(spec: Spec, reasons: Mapping[str, str] | None = None) -> str:
             table.add(key, item)
         document.add(name, table)
     return tomlkit.dumps(document)
-
-
-def printable(text: str) -> str:
-    """Text safe inside a one-line comment: everything unprintable becomes an escape."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )

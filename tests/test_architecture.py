@@ -69,6 +69,19 @@ def test_the_command_starts_without_textual() -> None:
     assert loaded_by("wizard.cli") & (SCREEN_STACK | TRAINING_STACK) == set()
 
 
+def test_the_first_frame_needs_none_of_what_only_later_pages_need() -> None:
+    code = "from wizard.app import TunewrightApp; from wizard.commands.verbs import verbs; verbs()"
+    output = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
+        cwd=ROOT,
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    later = {"pydantic", "tomlkit", "plotext", "wizard.planner", "engine.spec"}
+    assert later & set(output.stdout.split()) == set()
+
+
 def test_the_core_loads_neither_screens_nor_processes_nor_what_trains() -> None:
     assert loaded_by(*CORE) & (SCREEN_STACK | OUTSIDE_WORLD | TRAINING_STACK) == set()
 

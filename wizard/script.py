@@ -11,7 +11,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine.spec import Spec, dumps, printable
+from engine.events import printable
+from engine.spec import Spec, dumps
 from wizard import __version__
 from wizard.facts import Facts
 from wizard.islands import no_peer_access

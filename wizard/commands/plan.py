@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wizard import api
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Facts
-from wizard.plan import Plan
 from wizard.wording import counted, gib, setting
+
+if TYPE_CHECKING:
+    from wizard.plan import Plan
 
 HELP = "compare every way to train, with predicted memory and reasons"
 DESCRIPTION = "Nothing is started or written."

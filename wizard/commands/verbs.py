@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wizard import api, paths
 from wizard.answers import Answers
 from wizard.facts import Facts
-from wizard.plan import Plan
 from wizard.problem import ProblemError
 from wizard.screens.verbs import Verbs
+
+if TYPE_CHECKING:
+    from wizard.plan import Plan
 
 LOG_LINES = 200
 DEMO_MODEL = "SmolLM2-135M-Instruct"

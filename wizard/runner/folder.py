@@ -22,10 +22,10 @@ from engine.events import (
     beats_elsewhere,
     decode_all,
     exit_code,
+    printable,
     recorded_processes,
     unix_seconds,
 )
-from engine.spec import printable
 from wizard import paths
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
