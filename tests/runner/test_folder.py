@@ -17,7 +17,12 @@ from wizard.problem import ProblemError
 from wizard.runner import process, stop
 from wizard.runner.folder import create, find_run, list_runs, summary
 
-NOW = time.time()
+
+def now() -> float:
+    """The present: these tests may run long after they were collected."""
+    return time.time()
+
+
 FILES = {"run.sh": "#!/usr/bin/env bash\n", "spec.toml": "version = 1\r\n"}
 
 
@@ -79,16 +84,16 @@ def owned(folder: Path, pid: int, started: int | None = None) -> None:
 
 
 def test_living_runs_come_first_then_the_newest(tmp_path: Path) -> None:
-    made(tmp_path, "old", updated=NOW - 10, exit_code=0)
-    made(tmp_path, "new", updated=NOW - 5, exit_code=70)
-    owned(made(tmp_path, "living", updated=NOW - 50, phase="training"), os.getpid())
+    made(tmp_path, "old", updated=now() - 10, exit_code=0)
+    made(tmp_path, "new", updated=now() - 5, exit_code=70)
+    owned(made(tmp_path, "living", updated=now() - 50, phase="training"), os.getpid())
     (tmp_path / "no run").mkdir()
     assert [run.name for run in list_runs(tmp_path)] == ["living", "new", "old"]
     assert list_runs(tmp_path / "nowhere") == ()
 
 
 def test_a_reused_pid_and_another_boot_are_not_the_run(tmp_path: Path) -> None:
-    folder = made(tmp_path, "run", updated=NOW - 50, phase="training")
+    folder = made(tmp_path, "run", updated=now() - 50, phase="training")
     owned(folder, os.getpid(), started=1)
     assert not summary(folder).alive
     owned(folder, os.getpid())
@@ -122,17 +127,17 @@ def elsewhere(root: Path, name: str, updated: float, **state: object) -> Path:
 
 
 def test_a_run_of_another_machine_lives_while_its_state_is_renewed(tmp_path: Path) -> None:
-    assert summary(elsewhere(tmp_path, "fresh", NOW, phase="training")).alive
-    assert not summary(elsewhere(tmp_path, "old", NOW - 600, phase="training")).alive
-    assert not summary(elsewhere(tmp_path, "ended", NOW, exit_code=0)).alive
-    here = elsewhere(tmp_path, "this host", NOW, phase="training")
+    assert summary(elsewhere(tmp_path, "fresh", now(), phase="training")).alive
+    assert not summary(elsewhere(tmp_path, "old", now() - 600, phase="training")).alive
+    assert not summary(elsewhere(tmp_path, "ended", now(), exit_code=0)).alive
+    here = elsewhere(tmp_path, "this host", now(), phase="training")
     launch = json.loads((here / "launch.json").read_text())
     (here / "launch.json").write_text(json.dumps({**launch, "host": socket.gethostname()}))
     assert not summary(here).alive, "after a restart of this machine nothing of it can run"
 
 
 def test_a_run_of_another_machine_can_be_asked_to_stop_and_not_be_killed(tmp_path: Path) -> None:
-    folder = elsewhere(tmp_path, "run", NOW, phase="training")
+    folder = elsewhere(tmp_path, "run", now(), phase="training")
     stop.request(folder)
     assert (folder / "stop").exists()
     with pytest.raises(ProblemError, match="another-host: it was asked to save"):
@@ -155,7 +160,7 @@ def test_garbage_in_one_run_breaks_no_list_of_all(tmp_path: Path, garbage: str) 
     (broken / "events").mkdir()
     for file in ("state.json", "launch.json", "result.json", "events/launcher.jsonl"):
         (broken / file).write_text(garbage)
-    made(tmp_path, "good", updated=NOW, exit_code=0)
+    made(tmp_path, "good", updated=now(), exit_code=0)
     good, other = list_runs(tmp_path)
     assert good.name == "good"
     assert (other.exit_code, other.updated, other.message) == (None, None, "")
@@ -170,7 +175,9 @@ def test_a_finished_run_with_a_damaged_state_is_still_finished(tmp_path: Path) -
     (folder / "result.json").write_text(json.dumps({"schema": 1}))
     assert summary(folder).exit_code == 0
     (folder / "events").mkdir()
-    said = [encode("done", t=NOW + n, rank=None, exit_code=code) for n, code in enumerate((0, 75))]
+    said = [
+        encode("done", t=now() + n, rank=None, exit_code=code) for n, code in enumerate((0, 75))
+    ]
     (folder / "events" / "launcher.jsonl").write_text("".join(said))
     assert summary(folder).line().startswith("run  75: ")
 
@@ -178,17 +185,17 @@ def test_a_finished_run_with_a_damaged_state_is_still_finished(tmp_path: Path) -
 def test_an_end_that_a_full_disk_kept_out_of_the_state_is_told_by_the_events(
     tmp_path: Path,
 ) -> None:
-    folder = made(tmp_path, "run", phase="training", attempt=1, updated=NOW)
+    folder = made(tmp_path, "run", phase="training", attempt=1, updated=now())
     (folder / "events").mkdir()
     stream = folder / "events" / "launcher.jsonl"
-    stream.write_text(encode("done", t=NOW, rank=None, attempt=0, exit_code=75))
+    stream.write_text(encode("done", t=now(), rank=None, attempt=0, exit_code=75))
     assert summary(folder).exit_code is None, "that was the attempt before"
-    stream.write_text(encode("done", t=NOW, rank=None, attempt=1, exit_code=73))
+    stream.write_text(encode("done", t=now(), rank=None, attempt=1, exit_code=73))
     assert summary(folder).exit_code == 73
 
 
 def test_the_line_of_a_run_says_how_it_ended_without_control_characters(tmp_path: Path) -> None:
-    folder = made(tmp_path, "run", updated=NOW, exit_code=65, message="row \x1b[31m3\nis bad")
+    folder = made(tmp_path, "run", updated=now(), exit_code=65, message="row \x1b[31m3\nis bad")
     assert summary(folder).line().startswith(r"run  65: row \x1b[31m3\nis bad")
 
 
