@@ -118,7 +118,9 @@ def _without_last_word(evidence: Evidence, missing: Sequence[int]) -> Verdict:
     if evidence.disk_full:
         text = "the run's disk is full, so its ranks could not even say how they ended"
         return Verdict(code=EXIT_CANNOT_WRITE, failure="disk_full", message=text)
-    rank, code = evidence.first_lost or (missing[0], None)
+    # torchrun may name a rank that only followed: it left its word, the one to look for did not.
+    named = evidence.first_lost
+    rank, code = named if named and named[0] in missing else (missing[0], None)
     if code is None and evidence.command_code in range(129) and not evidence.exits:
         code = evidence.command_code
     if evidence.oom_kills or code is None or code < 0:

@@ -72,6 +72,12 @@ def test_a_rank_without_a_last_word_was_killed() -> None:
     assert "SIGKILL" in verdict.message
 
 
+def test_a_rank_that_only_followed_is_not_taken_for_the_one_that_was_killed() -> None:
+    """torchrun saw the survivor's 76 before it saw the rank that SIGKILL had ended."""
+    verdict = ranks(2, exits=exits(r0=76), first_lost=(0, 76), last_line="Connection reset by peer")
+    assert (verdict.code, verdict.failure, verdict.rank) == (76, "killed", 1)
+
+
 def test_a_rank_that_vanished_while_the_kernel_killed_for_memory_ran_out_of_it() -> None:
     verdict = ranks(2, exits=exits(r0=76), first_lost=(1, -9), oom_kills=1)
     assert (verdict.code, verdict.failure) == (EXIT_HOST_OOM, "host_oom")
