@@ -136,7 +136,8 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(
     state = ended(folder)
     assert (state.exit_code, state.attempt, state.step) == (EXIT_OK, 1, 60)
     warnings = [note.text for note in state.warnings]
-    assert any("rank 1 was ended by SIGKILL" in text for text in warnings), warnings
+    # torchrun tells the signal only of the rank whose end it saw first.
+    assert any("rank 1 was ended" in text for text in warnings), warnings
 
 
 def test_training_goes_on_and_its_end_is_written_when_run_sh_is_killed(
