@@ -33,7 +33,7 @@ def deepspeed_config(spec: Spec) -> dict[str, Any]:
         "bf16": {"enabled": spec.model.dtype == "bfloat16"},
         "fp16": {"enabled": spec.model.dtype == "float16"},
         "zero_optimization": zero,
-        # DeepSpeed's own CPU Adam is compiled at start and faster; torch's needs no compiler.
+        # DeepSpeed's own CPU Adam is compiled at start; torch's needs no compiler.
         "zero_force_ds_cpu_optimizer": offload != "none" and spec.parallel.device_kind != "cpu",
         "zero_allow_untested_optimizer": True,
         "steps_per_print": 2**31,

@@ -27,7 +27,7 @@ from wizard.problem import Problem
 from wizard.wording import counted
 
 CPU_MICRO_BATCH = 4
-"""A few rows keep a CPU's cores busy."""
+"""A cap by judgement, not by measurement: larger ones cost memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,7 +216,7 @@ def _micro_reason(batch: Batch, micro: int) -> tuple[str, dict[int, str]]:
         return "the largest part that fits at once", {larger[-1]: "does not fit in memory"}
     if micro * batch.devices == batch.effective:
         return "a device's whole share fits at once", {}
-    return "a few rows keep a CPU busy, more only cost memory", {}
+    return "capped on a CPU: more rows at once cost memory", {}
 
 
 def _steps(ledger: Ledger, facts: Facts, batch: Batch) -> int:
