@@ -180,10 +180,10 @@ def own_device(spec: Spec) -> str:
 
     Raises RunError (no_devices) when it is not there, (bad_spec) when torchrun and spec differ.
     """
-    if spec.parallel.num_devices != WORLD_SIZE:
+    if spec.parallel.ranks != WORLD_SIZE:
         raise RunError(
             "bad_spec",
-            f"num_devices is {spec.parallel.num_devices}, but torchrun started {WORLD_SIZE} ranks",
+            f"num_devices makes {spec.parallel.ranks} ranks, but torchrun started {WORLD_SIZE}",
         )
     import torch
 
