@@ -33,6 +33,8 @@ MOST_RANK = 2**20
 LONGEST_TIMEOUT_SECONDS = 7 * 24 * 3600
 
 
+ZERO_STAGES: Mapping[str, int] = {"zero1": 1, "zero2": 2, "zero3": 3}
+"""Strategy → stage of DeepSpeed's ZeRO."""
 OFFLOADS: Mapping[Strategy, tuple[str, ...]] = {
     "zero2": ("optimizer",),
     "zero3": ("optimizer", "parameters"),
