@@ -132,7 +132,8 @@ class ParallelTable(_Table):
     devices_per_rank: int = Field(default=1, ge=1, le=MOST_DEVICES)
     """Devices that one rank spreads its layers over; more than 1 only with `layer_split`."""
     devices: Annotated[tuple[str, ...], AfterValidator(_each_once)] = ()
-    """UUIDs of the devices, in rank order; empty when the kind has none."""
+    """UUIDs of the devices, in rank order; empty when the kind has none. With `layer_split` first
+    those that hold the first layers of each rank, then those that hold its next ones."""
     offload: Literal["none", "optimizer", "parameters"] = "none"
     """What leaves the devices between its uses; `parameters` includes the optimizer."""
     offload_device: Literal["cpu", "nvme"] = "cpu"
