@@ -124,6 +124,13 @@ def test_the_same_rows_split_three_ways_give_the_same_losses(trained: Trained) -
         assert other.losses() == pytest.approx(first.losses(), abs=SAME_LOSS)
 
 
+def test_a_rank_alone_waits_for_nobody(trained: Trained) -> None:
+    for run in trained.one.values():
+        for step in run.events("step"):
+            assert step["wait_seconds"] is None
+            assert step["own_seconds"] == step["seconds"]
+
+
 def test_every_strategy_writes_the_whole_model_once(trained: Trained, tiny_model: Path) -> None:
     from safetensors.torch import load_file
 
