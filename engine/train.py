@@ -26,6 +26,7 @@ from engine.spec import Spec
 RANK = int(os.environ.get("RANK", "0"))
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
+LOCAL_RANKS = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def main() -> int:
@@ -90,15 +91,15 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if not options.smoke:
         say(report, sft.uneven_epoch(spec, prepared["kept"]))
     shard.start_ranks(spec)
-    if RANK == 0 and spec.parallel.strategy == "zero3":
-        write_json(run / "ds_config.json", shard.deepspeed_config(spec))
+    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
     settings = sft.arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
     meter = StepMeter(
         report,
         settings.device,
-        spec.parallel.strategy,
+        spec.parallel,
         tokens_before=save.tokens_seen(checkpoint),
     )
     checkpoints = save.Checkpoints(
@@ -110,6 +111,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     )
     rows = sft.rows(run, spec, smoke=options.smoke)
     trainer = load(spec, settings, fetched, rows, [meter, checkpoints], report)
+    if RANK == 0 and spec.parallel.strategy == "layer_split":
+        write_json(run / "device_map.json", trainer.model.hf_device_map)
     meter.attach(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
@@ -136,7 +139,7 @@ def load(
     """The trainer with the model in it."""
     from transformers import set_seed
 
-    from engine import model
+    from engine import model, shard
     from engine.data import chat_template
     from engine.prepare import load_tokenizer
     from engine.recipes import sft
@@ -145,10 +148,12 @@ def load(
     set_seed(spec.training.seed)
     tokenizer = load_tokenizer(fetched.path)
     tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
-    base = model.load_base(spec, fetched.path, LOCAL_RANK)
+    base = model.load_base(spec, fetched.path, LOCAL_RANK, LOCAL_RANKS)
     report.phase("wrapping")
     adapter = model.adapter_config(spec, fetched.revision)
-    return sft.build(spec, settings, base, tokenizer, rows, adapter, callbacks)
+    trainer = sft.build(spec, settings, base, tokenizer, rows, adapter, callbacks)
+    shard.share_gradients(trainer)
+    return trainer
 
 
 def nothing_left(spec: Spec, run: Path, checkpoint: Path | None, rows: int) -> bool:
@@ -180,10 +185,10 @@ def own_device(spec: Spec) -> str:
 
     Raises RunError (no_devices) when it is not there, (bad_spec) when torchrun and spec differ.
     """
-    if spec.parallel.num_devices != WORLD_SIZE:
+    if spec.parallel.ranks != WORLD_SIZE:
         raise RunError(
             "bad_spec",
-            f"num_devices is {spec.parallel.num_devices}, but torchrun started {WORLD_SIZE} ranks",
+            f"num_devices makes {spec.parallel.ranks} ranks, but torchrun started {WORLD_SIZE}",
         )
     import torch
 
@@ -194,10 +199,9 @@ def own_device(spec: Spec) -> str:
         import torch_npu  # type: ignore[import-not-found]  # noqa: F401
     runtime: Any = getattr(torch, kind)
     count = runtime.device_count()
-    if count <= LOCAL_RANK:
-        raise RunError(
-            "no_devices", f"rank {RANK} needs {kind}:{LOCAL_RANK}, but {count} are there"
-        )
+    last = LOCAL_RANK + LOCAL_RANKS * (spec.parallel.devices_per_rank - 1)
+    if count <= last:
+        raise RunError("no_devices", f"rank {RANK} needs {kind}:{last}, but {count} are there")
     runtime.set_device(LOCAL_RANK)
     return f"{kind}:{LOCAL_RANK}"
 
