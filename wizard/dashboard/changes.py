@@ -124,18 +124,20 @@ def _train(draft: Draft, event: Event, t: float) -> None:
 
 
 def _of_all(draft: Draft) -> tuple[float | None, float | None]:
-    """Tokens a second of all ranks together, and memory of the one that holds most."""
-    speed, memory = 0.0, None
+    """Tokens a second once all ranks told theirs, and memory of the one that holds most."""
+    speed, memory, unheard = 0.0, None, False
     for recent, on_device, of_process in draft.of_ranks(
         "recent", "memory_allocated_bytes", "process_memory_bytes"
     ):
         seconds = sum([line[1] for line in recent])
         if seconds > 0:
             speed += sum([line[2] for line in recent]) / seconds
+        else:
+            unheard = True
         held = of_process if on_device is None else on_device
         if held is not None and (memory is None or held > memory):
             memory = held
-    return speed or None, memory
+    return None if unheard or not speed else speed, memory
 
 
 def _add_row(draft: Draft, row: Row) -> None:
