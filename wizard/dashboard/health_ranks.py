@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
@@ -166,8 +167,7 @@ def _missing(state: RunState, living: Mapping[int, RankState]) -> tuple[int, ...
     silent = _silent_beside(state, living)
     if silent:
         return silent
-    phases = [rank.phase for rank in living.values()]
-    most = max(set(phases), key=phases.count)
+    [(most, _)] = Counter(rank.phase for rank in living.values()).most_common(1)
     other = tuple(n for n, rank in sorted(living.items()) if rank.phase != most)
     if other and 2 * len(other) < len(living) + 1:
         return other
@@ -187,14 +187,15 @@ def _by_phase(living: Mapping[int, RankState]) -> str:
 
 
 def _silent_beside(state: RunState, living: Mapping[int, RankState]) -> tuple[int, ...]:
-    """Ranks that have not spoken for long while others have."""
-    assert state.updated is not None
-    latest = max((rank.updated or 0.0 for rank in living.values()), default=0.0)
-    return tuple(
-        number
-        for number, rank in sorted(living.items())
-        if rank.updated is not None and latest - rank.updated > SILENT_SECONDS
-    )
+    """Ranks that have not spoken for long while others have, each by its own host's clock."""
+    offsets = _clock_offsets(state)
+    spoken = {
+        number: rank.updated - offsets.get(rank.host or "", 0.0)
+        for number, rank in living.items()
+        if rank.updated is not None
+    }
+    latest = max(spoken.values(), default=0.0)
+    return tuple(n for n, t in sorted(spoken.items()) if latest - t > SILENT_SECONDS)
 
 
 def silent_ranks(state: RunState, now: float) -> Iterator[Finding]:
@@ -236,30 +237,33 @@ def clock_skew(state: RunState, now: float) -> Iterator[Finding]:
 
 
 def _skewed_hosts(state: RunState) -> Iterator[Finding]:
+    for host, off in sorted(_clock_offsets(state).items()):
+        yield Finding(
+            kind="clock_skew",
+            severity="warning",
+            what=f"the clock of {host} is off by {off:+.0f} s",
+            evidence=f"it wrote the end of the same step {abs(off):.1f} s apart "
+            "from the other hosts, though all end together",
+            fix="synchronise the hosts' clocks (chrony, systemd-timesyncd)",
+            ranks=tuple(n for n, rank in sorted(state.ranks.items()) if rank.host == host),
+        )
+
+
+def _clock_offsets(state: RunState) -> dict[str, float]:
+    """Host → seconds its clock is ahead, for those that are off: all ranks end a step together."""
     known = [r for r in state.ranks.values() if r.host and r.step is not None and r.step_t]
     if not known:
-        return
-    steps = [rank.step for rank in known]
-    common = max(set(steps), key=steps.count)
+        return {}
+    [(common, _)] = Counter(rank.step for rank in known).most_common(1)
     ends: dict[str, list[float]] = {}
     for rank in known:
         if rank.step == common:
             ends.setdefault(rank.host or "", []).append(rank.step_t or 0.0)
     if len(ends) < 2:
-        return
+        return {}
     medians = {host: median(times) for host, times in ends.items()}
-    usual = median(medians.values()) if len(medians) > 2 else min(medians.values())
-    for host, at in sorted(medians.items()):
-        if abs(at - usual) > SKEW_SECONDS:
-            yield Finding(
-                kind="clock_skew",
-                severity="warning",
-                what=f"the clock of {host} is off by {at - usual:+.0f} s",
-                evidence=f"it wrote the end of step {common} {abs(at - usual):.1f} s apart "
-                "from the other hosts, though all end together",
-                fix="synchronise the hosts' clocks (chrony, systemd-timesyncd)",
-                ranks=tuple(sorted(r.rank for r in known if r.host == host)),
-            )
+    usual = median(medians.values()) if len(medians) > 2 else medians[min(medians)]
+    return {h: at - usual for h, at in medians.items() if abs(at - usual) > SKEW_SECONDS}
 
 
 def device_errors(state: RunState) -> Iterator[Finding]:

@@ -11,7 +11,6 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from wizard import wording
-from wizard.dashboard.now import clock
 from wizard.dashboard.state import RunState
 from wizard.widgets.panel import name_box, redraw
 
@@ -42,7 +41,9 @@ def last_events(state: RunState) -> list[str]:
     ]
     found += [(t, phase) for phase, t in _telling(state.phases)]
     found.sort(key=lambda event: event[0], reverse=True)
-    return [f"{clock(t)}  {wording.one_line(text)}" for t, text in found[:SHOWN_EVENTS]]
+    return [
+        f"{wording.time_of_day(t)}  {wording.one_line(text)}" for t, text in found[:SHOWN_EVENTS]
+    ]
 
 
 def _telling(phases: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:

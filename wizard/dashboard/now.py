@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -149,7 +148,7 @@ def against_plan(
     plans = max((len(row.plan) for row in rows), default=0) if wide else 0
     word = verdict(findings)
     style = STYLES.get(word.split()[0], "$text-success")
-    parts = [Content.assemble((f"{'health':<{names}}  ", "$foreground-muted"), (word, style))]
+    parts = [Content.assemble(("health  ", "$foreground-muted"), (word, style))]
     if plans:
         head = f"{'':<{names}}  {'now':<{amounts}}  plan"
         parts.append(Content.styled(head, "$foreground-muted"))
@@ -188,15 +187,10 @@ def rank_detail(rank: RankState) -> list[str]:
             ("host", rank.host),
         ),
         (("device", rank.device), ("uuid", rank.uuid)),
-        (("last word", None if rank.updated is None else clock(rank.updated)),),
+        (("last word", None if rank.updated is None else wording.time_of_day(rank.updated)),),
     )
     lines = ("   ".join(f"{name} {v}" for name, v in group if v is not None) for group in groups)
     return [line for line in lines if line]
-
-
-def clock(t: float) -> str:
-    """A time of day, in the zone of who looks."""
-    return time.strftime("%H:%M:%S", time.localtime(t))
 
 
 def _known(word: Callable[[float], str], value: float | None) -> str | None:

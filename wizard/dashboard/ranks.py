@@ -72,12 +72,12 @@ def rank_map(shown: Shown, width: int, most_lines: int) -> list[list[Part]]:
     state = shown.state
     count = max(state.world_size or 0, max(state.ranks, default=-1) + 1)
     label = len(str(count)) + 1
-    each = max(1, math.ceil(count / (max(width - label, 8) * max(most_lines, 1))))
+    wide = max(width - label, 8) // 8 * 8
+    each = max(1, math.ceil(count / (wide * max(most_lines, 1))))
     groups = [
         min((mark(state.ranks.get(n), shown) for n in range(at, min(at + each, count))), key=_grave)
         for at in range(0, count, each)
     ]
-    wide = max(width - label, 8) // 8 * 8
     found = []
     for at in range(0, len(groups), wide):
         row = "".join(groups[at : at + wide])

@@ -23,11 +23,12 @@ from wizard.dashboard.faults import Faults, failing_rank
 from wizard.dashboard.launching import launch_lines
 from wizard.dashboard.log import LogBox, TextBox, last_events
 from wizard.dashboard.now import against_plan, rank_detail
+from wizard.dashboard.polling import views
 from wizard.dashboard.rank_columns import Shown, rank_columns
 from wizard.dashboard.ranks import ORDERS, RankTable, ordered
 from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
-from wizard.dashboard.view import Replay, View, view_of, views
+from wizard.dashboard.view import Replay, View, view_of
 from wizard.problem import Problem
 from wizard.steps import Step
 from wizard.widgets.header import StepHeader
@@ -271,6 +272,7 @@ class Dashboard(Boxes):
     def action_log_of(self) -> None:
         """Another log: the launcher's or the picked rank's, then all ranks'."""
         self._all_logs = not self._all_logs
+        self.draw_boxes()
         self._wake.set()
 
     def action_pause(self) -> None:
