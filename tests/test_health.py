@@ -115,6 +115,14 @@ def test_a_hang_names_the_rank_in_another_phase() -> None:
     assert "ranks 0-2 in training, rank 3 in saving" in finding.evidence
 
 
+def test_a_hang_names_the_rank_that_never_came_to_the_collective() -> None:
+    state = hung({"doing": "data"})
+    ranks = {n: r if n == 3 else replace(r, doing="collective") for n, r in state.ranks.items()}
+    (finding,) = found(replace(state, ranks=ranks), "hang", NOW + 60)
+    assert finding.ranks == (3,)
+    assert "ranks 0-2 in training (collective), rank 3 in training (data)" in finding.evidence
+
+
 def test_a_hang_names_the_rank_that_fell_silent() -> None:
     state = hung({"dropped": True})
     (finding,) = found(state, "hang", NOW + 60)

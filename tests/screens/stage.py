@@ -48,7 +48,7 @@ class World:
     stopped: list[tuple[Path, bool]] = field(default_factory=list)
     logs_read: list[LogOf] = field(default_factory=list)
     frames: tuple[RunState, ...] = ()
-    kept: dict[str, str] = field(default_factory=dict)
+    pictures: dict[str, str] = field(default_factory=dict)
 
     def verbs(self, **changes: Any) -> Verbs:
         given = Verbs(
@@ -65,7 +65,7 @@ class World:
             run_details=lambda path: self.details,
             read_log=self.read_log,
             replay=lambda path: self.frames,
-            keep=self.keep,
+            keep_picture=self.keep_picture,
         )
         return replace(given, **changes)
 
@@ -78,7 +78,7 @@ class World:
             read_log=verbs.read_log,
             clock=lambda: values.NOW,
             replay=verbs.replay,
-            keep=verbs.keep,
+            keep_picture=verbs.keep_picture,
         )
 
     def read_model(self, name: str) -> Model:
@@ -95,8 +95,8 @@ class World:
         self.launched.append((plan, name))
         return RUN.parent / name
 
-    def keep(self, name: str, text: str) -> Path:
-        self.kept[name] = text
+    def keep_picture(self, name: str, text: str) -> Path:
+        self.pictures[name] = text
         return Path(name)
 
     def read_log(self, path: Path, rank: LogOf) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ async def test_keys_change_curve_order_and_log_and_give_a_box_the_screen() -> No
         await until(pilot, lambda: "only 'step 2': 1" in shown(app))
         assert not isinstance(app.focused, Input)
         await pilot.press("x")
-        await until(pilot, lambda: bool(world.kept))
+        await until(pilot, lambda: bool(world.pictures))
         await pilot.press("m")
         await rest(pilot)
         assert "Ranks" not in shown(app)
@@ -85,7 +85,7 @@ async def test_keys_change_curve_order_and_log_and_give_a_box_the_screen() -> No
         await rest(pilot)
         assert "Ranks" in shown(app)
         assert app.left == []
-    (name, picture), *_ = world.kept.items()
+    (name, picture), *_ = world.pictures.items()
     assert name == f"{RUN.name}-step-{STEPS}.svg"
     assert picture.startswith("<svg")
 

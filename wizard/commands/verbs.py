@@ -50,7 +50,7 @@ def verbs(machine: str | None = None) -> Verbs:
         run_details=run_details,
         read_log=lambda folder, rank: tail(folder, rank, LOG_LINES),
         replay=frames,
-        keep=keep_new,
+        keep_picture=keep_new,
         suggested_model=_suggested_model(),
     )
 

@@ -168,6 +168,7 @@ def _pulse(draft: Draft, event: Event, t: float) -> None:
     rank = draft.rank(event, t)
     if rank is not None:
         rank.update({key: number(event, key) for key in _PULSE if key in event})
+        rank["doing"] = text(event, "doing") or None
 
 
 def _eval(draft: Draft, event: Event, t: float) -> None:

@@ -167,8 +167,8 @@ def _missing(state: RunState, living: Mapping[int, RankState]) -> tuple[int, ...
     silent = _silent_beside(state, living)
     if silent:
         return silent
-    [(most, _)] = Counter(rank.phase for rank in living.values()).most_common(1)
-    other = tuple(n for n, rank in sorted(living.items()) if rank.phase != most)
+    [(most, _)] = Counter(_place(rank) for rank in living.values()).most_common(1)
+    other = tuple(n for n, rank in sorted(living.items()) if _place(rank) != most)
     if other and 2 * len(other) < len(living) + 1:
         return other
     if (state.step_seconds or 0.0) < LINE_SECONDS:
@@ -177,11 +177,17 @@ def _missing(state: RunState, living: Mapping[int, RankState]) -> tuple[int, ...
     return tuple(n for n, rank in sorted(living.items()) if (rank.step or 0) < last)
 
 
+def _place(rank: RankState) -> str:
+    """Phase, and within a step what it does there: `training (collective)`."""
+    doing = f" ({rank.doing})" if rank.doing and rank.phase == "training" else ""
+    return f"{rank.phase or 'an unknown phase'}{doing}"
+
+
 def _by_phase(living: Mapping[int, RankState]) -> str:
     """Which ranks are in which phase, most of them first."""
     phases: dict[str, list[int]] = {}
     for number, rank in living.items():
-        phases.setdefault(rank.phase or "an unknown phase", []).append(number)
+        phases.setdefault(_place(rank), []).append(number)
     ordered = sorted(phases.items(), key=lambda item: (-len(item[1]), item[0]))
     return ", ".join(f"{ranks_text(ranks)} in {phase}" for phase, ranks in ordered)
 

@@ -340,7 +340,7 @@ class Dashboard(Boxes):
         name = f"{self._run.name}-step-{self.state.step or 0}.svg"
         picture = self.app.export_screenshot(title=wording.one_line(self._run.name))
         self.ask(
-            lambda: self._source.keep(name, picture),
+            lambda: self._source.keep_picture(name, picture),
             lambda path: self.message.say(f"written: {path}"),
             "writing the picture",
         )

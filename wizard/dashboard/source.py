@@ -31,5 +31,5 @@ class Source:
     clock: Callable[[], float]
     replay: Callable[[Path], tuple[RunState, ...]]
     """States of a run that ended, from its beginning to its end."""
-    keep: Callable[[str, str], Path]
+    keep_picture: Callable[[str, str], Path]
     """Name and text → the new file that holds it."""

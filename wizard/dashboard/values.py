@@ -93,6 +93,8 @@ class RankState:
     phase: str | None = None
     phase_seconds: float | None = None
     """Seconds in this phase when the rank last spoke."""
+    doing: str | None = None
+    """Where in a step it is: data, compute, collective or device."""
     progress: float | None = None
     """Share of the phase that is done, 0 to 1."""
     step: int | None = None

@@ -18,7 +18,7 @@ def tail(folder: Path, rank: int | Literal["all"] | None, lines: int) -> tuple[s
     """
     if rank == "all":
         return _of_all(folder, lines)
-    found = _newest(folder, rank)
+    found = newest(folder, rank)
     return () if found is None else _last_lines(found, lines)
 
 
@@ -46,7 +46,8 @@ def _last_lines(path: Path, lines: int) -> tuple[str, ...]:
     return tuple(line for line in whole if line.strip())[-lines:]
 
 
-def _newest(folder: Path, rank: int | None) -> Path | None:
+def newest(folder: Path, rank: int | None) -> Path | None:
+    """The log that says most about the present; None while there is none."""
     logs = folder / "logs"
     patterns = (
         ("launcher.log", "*-training.log")

@@ -25,20 +25,22 @@ class Stream:
     It is open only while it is read: a run of a thousand ranks has a thousand streams.
     """
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.offset = offset
+        self.offset = 0
+        self._inode = 0
         self._rest = b""
 
     def size_bytes(self) -> int:
-        """Of the file now; one that is shorter than what was read was written anew."""
+        """Of the file now; one that was rotated, cut or made anew is read from its beginning."""
         try:
-            size = os.stat(self.path).st_size
+            status = os.stat(self.path)
         except OSError:
             return self.offset
-        if size < self.offset:
+        if status.st_size < self.offset or status.st_ino != self._inode:
             self.offset, self._rest = 0, b""
-        return size
+            self._inode = status.st_ino
+        return status.st_size
 
     def events(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Event]:
         """Events in whole lines that were not read before."""

@@ -97,7 +97,7 @@ def _dashboard(walk: Walk, verbs: Verbs, look: Look) -> Dashboard:
         read_log=verbs.read_log,
         clock=look.clock,
         replay=verbs.replay,
-        keep=verbs.keep,
+        keep_picture=verbs.keep_picture,
     )
     return Dashboard(
         walk.run, source, in_wizard=look.in_wizard, leave_when_done=look.leave_when_done

@@ -57,7 +57,7 @@ class Verbs:
     """Run folder and rank (None: the launcher, "all": all ranks) → the last lines of its log."""
     replay: Callable[[Path], tuple[RunState, ...]]
     """Run folder → states of that run from its beginning to its end."""
-    keep: Callable[[str, str], Path]
+    keep_picture: Callable[[str, str], Path]
     """Name and text → the new file, in the current folder, that holds it."""
     suggested_model: str | None = None
     """Offered on the Model page: the demo's model when it is on this machine."""
