@@ -24,6 +24,8 @@ def _hello(draft: Draft, event: Event, t: float) -> None:
     if rank is not None:
         rank.update({key: event[key] for key in ("host", "device", "uuid") if text(event, key)})
         rank.update(numbers(event, ("pid", "memory_total_bytes")))
+        if name := text(event, "device_name"):
+            rank["device"] = name
 
 
 def _phase(draft: Draft, event: Event, t: float) -> None:
@@ -255,7 +257,6 @@ _PULSE = (
     "memory_used_bytes",
     "process_memory_bytes",
     "pcie_link_width",
-    "pcie_link_width_max",
     "xid",
 )
 LASTING = ("warn", "saved", "eval")

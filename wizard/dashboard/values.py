@@ -122,7 +122,7 @@ class RankState:
     power_w: float | None = None
     power_cap_w: float | None = None
     pcie_link_width: float | None = None
-    pcie_link_width_max: float | None = None
+    """Lanes of its link in use."""
     xid: float | None = None
     """Newest error number the driver told of this device; 0 when it told of none."""
     updated: float | None = None
