@@ -98,7 +98,10 @@ class Chart(Vertical):
         curve = points(state, metric)
         words = self.query_one("Chart > Static", Static)
         if len(curve) < 2:
-            self._title(metric, "", [])
+            if state.history:
+                self._title(metric, "", [])
+            else:
+                name_box(self, "Launch")
             words.display = True
             redraw(words, waiting if not state.history else f"No {metric.name} yet.")
             if self._plot is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -16,6 +17,8 @@ from wizard.dashboard.state import RankState, RunState
 
 WIDE = 46
 """Cells from which the plan has a column of its own."""
+TOLD = 3
+"""Findings told in full."""
 STYLES = {"FAIL": "bold $text-error", "(!)": "bold $text-warning"}
 
 
@@ -163,7 +166,18 @@ def against_plan(
         elif row.note:
             line.append((f"  {row.note}", "$foreground-muted"))
         parts.append(Content.assemble(*line))
+    parts += [Content(line) for line in _told(findings, width)]
     return Content("\n").join(parts)
+
+
+def _told(findings: tuple[Finding, ...], width: int) -> list[str]:
+    """What was found in full words, below the numbers, where there is room."""
+    lines: list[str] = []
+    for finding in findings[:TOLD]:
+        cause = f"; likely {finding.cause}" if finding.cause else ""
+        text = wording.one_line(f"{finding.what}: {finding.evidence}{cause}")
+        lines += ["", *textwrap.wrap(text, max(width, 20), initial_indent="- ")]
+    return lines
 
 
 def rank_detail(rank: RankState) -> list[str]:
