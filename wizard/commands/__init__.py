@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from wizard.commands import chat, demo, doctor, plan, presets, probe, run, runs, stop, watch
+from wizard.commands import (
+    chat,
+    demo,
+    doctor,
+    metrics,
+    plan,
+    presets,
+    probe,
+    report,
+    run,
+    runs,
+    stop,
+    watch,
+)
 
 COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
@@ -15,6 +28,8 @@ COMMANDS: Mapping[str, ModuleType] = {
     "run": run,
     "runs": runs,
     "watch": watch,
+    "report": report,
+    "metrics": metrics,
     "stop": stop,
     "chat": chat,
     "presets": presets,
