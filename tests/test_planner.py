@@ -20,7 +20,8 @@ from wizard.facts import GIB, Dataset, Device, Facts, Link, Model
 from wizard.plan import Plan
 from wizard.planner import plans
 from wizard.planner.batch import BatchError, solve
-from wizard.planner.memory import Budget, estimate
+from wizard.planner.budgets import Budget
+from wizard.planner.memory import estimate
 from wizard.probe.model import read_model
 from wizard.problem import Problem, ProblemError
 
@@ -74,7 +75,7 @@ def plans_or_problem(given_facts: Facts, answers: Answers) -> tuple[Plan, ...] |
 def product(plan: Plan) -> int:
     training = plan.spec.training
     micro = training.per_device_train_batch_size * training.gradient_accumulation_steps
-    return micro * plan.spec.parallel.num_devices
+    return micro * plan.spec.parallel.ranks
 
 
 def check_whole(plan: Plan) -> None:
@@ -242,9 +243,8 @@ def test_a_combination_no_machine_allows_is_refused() -> None:
 
 def test_an_offload_the_user_fixed_is_planned_even_where_it_saves_little() -> None:
     found = plans(facts("h100x8"), fixed(method="lora", offload="optimizer"))
-    assert [(p.spec.parallel.strategy, p.spec.parallel.offload) for p in found] == [
-        ("zero3", "optimizer")
-    ]
+    ways = {(p.spec.parallel.strategy, p.spec.parallel.offload) for p in found}
+    assert ways == {("zero2", "optimizer"), ("zero3", "optimizer")}
 
 
 def test_sharding_on_cpu_ranks_is_planned_only_when_asked_for() -> None:
@@ -363,24 +363,6 @@ def cards(memory_gib: float, count: int) -> tuple[Device, ...]:
         )
         for index in range(count)
     )
-
-
-@settings(max_examples=20, deadline=None)
-@given(card=CARDS, more=st.integers(1, 100), chars=st.integers(1, 20_000))
-def test_more_memory_never_gives_a_smaller_micro_batch(
-    card: tuple[int, int], more: int, chars: int
-) -> None:
-    def sizes(memory_gib: int) -> dict[tuple[str, str, str], int]:
-        machine = replace(facts("h100x8", chars=chars), devices=cards(memory_gib, card[1]))
-        return {
-            (p.spec.method.method, p.spec.parallel.strategy, p.spec.parallel.offload): (
-                p.spec.training.per_device_train_batch_size
-            )
-            for p in plans(machine, Answers())
-        }
-
-    small, large = sizes(card[0]), sizes(card[0] + more)
-    assert all(large[way] >= size for way, size in small.items())
 
 
 @settings(max_examples=20, deadline=None)

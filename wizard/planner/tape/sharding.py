@@ -97,8 +97,9 @@ def _zero12(setup: Setup, states: States) -> Share:
     """Whole weights; a share of the float32 copy and of Adam's moments."""
     width, own = states.trainable_width, _per_rank(states.trainable, setup)
     offloaded = setup.offload != "none"
-    # Gradients of whole tensors are kept, and one rank's share may lie inside a single one.
-    kept = max(own, _largest(setup)) * width
+    # Gradients of whole tensors are kept, and one rank's share may lie inside a single one; those
+    # whose states are offloaded go to the host, one while the next is made.
+    kept = (2 * _largest(setup) if offloaded else max(own, _largest(setup))) * width
     early = states.gradients if setup.strategy == "zero1" else own * width
     temporary = own * (width + MASTER + _square_root(setup))
     norm = min(own, _largest(setup)) * DOUBLE
