@@ -49,6 +49,8 @@ def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
 
 def _enough(found: Candidate, answers: Answers) -> bool:
     """Whether variants on more devices cannot be better than this one, which fits."""
+    if answers.goal == "least-memory":
+        return False
     return answers.goal == "fewest-devices" or found.devices_per_rank > 1
 
 

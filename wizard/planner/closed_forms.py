@@ -195,7 +195,7 @@ def _gradients(case: Case) -> tuple[MemoryPart, ...]:
         bucket = f"{BUCKET_PARAMETERS:,} bucket"
         text = f"({own:,} own + {head:,} of the output head + {bucket}) × {size} B"
         return (_part("gradients", (own + head + BUCKET_PARAMETERS) * size, text),)
-    if case.fsdp and case.spec.training.gradient_accumulation_steps == 1:
+    if case.fsdp:
         text = f"own share of {count:,} × {size} B / {counted(case.ranks, 'rank')}"
         return (_part("gradients", count * size / case.ranks, text),)
     text = f"{count:,} × {size} B" + (f" / {case.split}" if case.split > 1 else "")

@@ -15,7 +15,7 @@ from wizard.answers import Answers
 from wizard.facts import Dataset, Facts
 from wizard.plan import ON_DISK, Plan
 from wizard.planner import defaults, recipe
-from wizard.planner.batch import Batch, BatchError, nearest, solve
+from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, nearest, solve
 from wizard.planner.budgets import Budget, budget_of
 from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate
 from wizard.planner.ledger import Ledger
@@ -117,7 +117,7 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
         batch.reason,
         _other_batches(batch, candidate, pool),
         note=note,
-        changes_with="more rows: at most 16, so that the gradient is steady",
+        changes_with=f"fewer rows: smaller, so that {FEWEST_STEPS} steps are left",
     )
     _decide_sizes(ledger, batch, batch.micros[-1], "", None)
     recipe.decide_rhythm(ledger, _steps(ledger, facts, batch), None)
@@ -193,9 +193,12 @@ def _names(candidate: Candidate, pool: Pool, facts: Facts) -> tuple[tuple[str, .
 def _decide_sizes(
     ledger: Ledger, batch: Batch, micro: int, recompute_why: str, larger: int | None
 ) -> None:
-    alternatives = {larger: "does not fit in memory"} if larger and recompute_why != LEAST else {}
     least = recompute_why == LEAST
-    reason = "the smallest part: least memory" if least else _micro_reason(batch, micro, larger)
+    how = "" if recompute_why else " without computing anything twice"
+    alternatives = {larger: f"does not fit in memory{how}"} if larger and not least else {}
+    reason = "the smallest part: least memory"
+    if not least:
+        reason = _micro_reason(batch, micro, how if larger else None)
     ledger.decide("per_device_train_batch_size", micro, reason, alternatives)
     ledger.decide(
         "gradient_accumulation_steps",
@@ -212,9 +215,9 @@ def _decide_sizes(
     )
 
 
-def _micro_reason(batch: Batch, micro: int, larger: int | None) -> str:
-    if larger:
-        return "the largest part that fits at once"
+def _micro_reason(batch: Batch, micro: int, how: str | None) -> str:
+    if how is not None:
+        return f"the largest part that fits at once{how}"
     if micro * batch.devices == batch.effective:
         return "a device's whole share fits at once"
     return "capped on a CPU: more rows at once cost memory"
@@ -236,7 +239,8 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch, cl
     budget = budget_of(pool, facts, batch.devices)
     sizing = Sizing(
         model=model,
-        budget=budget,
+        # Sizes do not change what is written to disk.
+        budget=replace(budget, disk_bytes=None),
         batch=batch,
         clock=clock,
         fixed=answers.fixed,

@@ -21,12 +21,21 @@ SAME_TIME = 0.12
 the predictions, and the simpler plan wins."""
 
 
+NOTABLY = 1.5
+"""Times the quickest plan's time from which a plan says so."""
+TOO_SLOW = 3.0
+"""Times the quickest plan's time at which a better method is no longer worth its wait."""
+
+
 def ranked(plans: Sequence[Plan], facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     """Plans that fit by the goal, best first; then the others, nearest first."""
     order = method_order(facts)
-    fitting = _by_goal([plan for plan in plans if plan.fits], answers.goal, order)
+    fitting = [plan for plan in plans if plan.fits]
+    quickest = min((_rate(plan) for plan in fitting if plan.step_seconds), default=None)
+    fitting = _by_goal(fitting, answers.goal, order)
     others = sorted((p for p in plans if not p.fits), key=lambda p: (p.memory.over_bytes, p.title))
-    return tuple(_explained(plan, facts) for plan in (*fitting, *others))
+    slower = {id(plan): _times_slower(plan, quickest) for plan in fitting}
+    return tuple(_explained(p, facts, slower.get(id(p), 1.0)) for p in (*fitting, *others))
 
 
 def worth_trying(candidate: Candidate, made: Sequence[Plan], answers: Answers) -> bool:
@@ -60,6 +69,8 @@ def best_variant(plans: Sequence[Plan], goal: str) -> Plan:
         return min(plans, key=lambda plan: (plan.memory.over_bytes, plan.title))
     if goal == "fewest-devices":
         return min(fitting, key=lambda plan: plan.spec.parallel.num_devices)
+    if goal == "least-memory":
+        return min(fitting, key=lambda plan: (plan.memory.device_bytes, plan.title))
     return _fastest_first(fitting)[0]
 
 
@@ -75,15 +86,23 @@ def _by_goal(plans: list[Plan], goal: str, order: Sequence[str]) -> list[Plan]:
     if goal == "fastest":
         return _fastest_first(plans)
 
+    quickest = min((_rate(plan) for plan in plans if plan.step_seconds), default=None)
+
     def worth(plan: Plan) -> tuple[Any, ...]:
         offloads = plan.spec.parallel.offload != "none"
         method = order.index(plan.spec.method.method)
-        quality = (_few_steps(plan), offloads, method, _rounds(plan))
+        slow = _times_slower(plan, quickest) > TOO_SLOW
+        quality = (_few_steps(plan), offloads, slow, method, _rounds(plan))
         if goal == "fewest-devices":
             return (plan.spec.parallel.num_devices, *quality)
         return quality
 
     return [plan for group in _groups(plans, worth) for plan in _fastest_first(group)]
+
+
+def _times_slower(plan: Plan, quickest: float | None) -> float:
+    """Than the quickest plan that fits; 1 where a time is unknown."""
+    return _rate(plan) / quickest if plan.step_seconds and quickest else 1.0
 
 
 def _groups(plans: list[Plan], key: Callable[[Plan], tuple[Any, ...]]) -> list[list[Plan]]:
@@ -143,8 +162,12 @@ def _rounds(plan: Plan) -> int:
     return 0 if kept else 1 + (spec.training.optim == "adamw_bnb_8bit")
 
 
-def _explained(plan: Plan, facts: Facts) -> Plan:
-    return replace(plan, why=(*_for(plan, facts), *_against(plan)))
+def _explained(plan: Plan, facts: Facts, times_slower: float) -> Plan:
+    slow = (f"against: {times_slower:.1f} × the quickest plan's time",)
+    return replace(
+        plan,
+        why=(*_for(plan, facts), *_against(plan), *(slow if times_slower >= NOTABLY else ())),
+    )
 
 
 def _for(plan: Plan, facts: Facts) -> list[str]:

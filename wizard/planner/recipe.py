@@ -9,7 +9,7 @@ from wizard.facts import Facts
 from wizard.planner.ledger import Ledger
 from wizard.wording import counted
 
-QLORA = "QLoRA, arXiv:2305.14314, and its repository's README"
+QLORA = "QLoRA, arXiv:2305.14314"
 ALPACA = "Stanford Alpaca: 52,000 rows, 7B, github.com/tatsu-lab/stanford_alpaca"
 TULU = "Tülu 2, arXiv:2311.10702: 326,000 rows, 7B to 70B"
 SMOLLM = "alignment-handbook, recipes/smollm2/sft: 3e-4 for 1.7B at 128 rows a step"
@@ -35,6 +35,7 @@ class Rate:
     value: float
     reason: str
     source: str
+    changes_with: str
 
 
 def decide_method(ledger: Ledger, method: str, facts: Facts) -> None:
@@ -87,7 +88,7 @@ def decide_schedule(ledger: Ledger, facts: Facts, method: str) -> None:
         "learning_rate",
         rate.value,
         rate.reason,
-        changes_with="a larger model: half; four times the rows a step: twice",
+        changes_with=rate.changes_with,
         source=rate.source,
     )
     ledger.decide("lr_scheduler_type", "cosine", "falls slowly at first and ends near zero")
@@ -119,18 +120,32 @@ def learning_rate(method: str, parameters: int | None) -> Rate:
     """The usual peak rate for a method and a size; of unknown size, that of 7B."""
     size = parameters or 7 * 10**9
     if method != "full":
-        if size > LARGE:
-            return Rate(value=1e-4, reason="adapters on a large model", source=QLORA)
-        return Rate(
-            value=2e-4, reason="adapters take ten times the rate of full tuning", source=QLORA
-        )
+        return _adapter_rate(size)
+    others = {1e-4: "less than 3 B parameters", 2e-5: "3 to 20 B", 1e-5: "more than 20 B"}
     if size > LARGE:
-        return Rate(value=1e-5, reason="all weights of a large model move", source=TULU)
-    if size < SMALL:
+        value, reason, source = 1e-5, "all weights of a large model move", TULU
+    elif size < SMALL:
+        value, reason, source = 1e-4, "small models take a higher rate, small steps a lower", SMOLLM
+    else:
+        value, reason, source = 2e-5, "the usual rate when all weights move", ALPACA
+    changes = "; ".join(f"{size}: {rate:g}" for rate, size in others.items() if rate != value)
+    return Rate(value=value, reason=reason, source=source, changes_with=changes)
+
+
+def _adapter_rate(size: int) -> Rate:
+    if size > LARGE:
         return Rate(
-            value=1e-4, reason="small models take a higher rate; small steps a lower", source=SMOLLM
+            value=1e-4,
+            reason="adapters on a large model",
+            source=QLORA,
+            changes_with="20 B parameters or less: 2e-4",
         )
-    return Rate(value=2e-5, reason="the usual rate when all weights move", source=ALPACA)
+    return Rate(
+        value=2e-4,
+        reason="adapters take ten times the rate of full tuning",
+        source=f"{QLORA}; {LORA_REGRET}",
+        changes_with="more than 20 B parameters: 1e-4",
+    )
 
 
 def decide_rhythm(ledger: Ledger, steps: int | None, step_seconds: float | None) -> None:
@@ -151,5 +166,5 @@ def decide_rhythm(ledger: Ledger, steps: int | None, step_seconds: float | None)
         quarter,
         reason,
         changes_with="slower steps: closer together",
-        source=f"{DEFAULTS} for the 500",
+        source=DEFAULTS if quarter == 500 else "",
     )

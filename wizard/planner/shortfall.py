@@ -44,7 +44,7 @@ def _on_devices(plan: Plan, model: Model) -> list[str]:
         ways.append(f"about {more} such devices")
     shorter = _length(plan.spec, memory)
     if shorter is not None:
-        ways.append(f"max_length={shorter}, or less")
+        ways.append(f"max_length={shorter} or less")
     return ways
 
 
@@ -56,8 +56,8 @@ def _devices(plan: Plan, model: Model) -> int | None:
     budget = Budget(device_bytes=memory.device_budget_bytes, host_bytes=None)
     devices = parallel.num_devices * 2
     while devices <= MOST_DEVICES:
-        if not estimate(_on(plan.spec, devices), model, budget).at_least:
-            return devices if estimate(_on(plan.spec, devices), model, budget).fits else None
+        if estimate(_on(plan.spec, devices), model, budget).fits:
+            return devices
         devices *= 2
     return None
 

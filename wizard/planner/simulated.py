@@ -171,6 +171,7 @@ def _stack(spec: Spec) -> Stack:
         autocast=half and not deepspeed,
         adapter_dtype=spec.model.dtype if deepspeed else "bfloat16" if quantised else "float32",
         quantised_sharded=spec.parallel.strategy == "fsdp",
+        sync_each_batch=spec.parallel.strategy == "fsdp",
         bucket_elements=BUCKET_ELEMENTS,
     )
 

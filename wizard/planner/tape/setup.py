@@ -85,6 +85,8 @@ class Stack:
     """Gradients are views into DDP's buckets, so there is one copy."""
     fsdp_upcast: bool = True
     """accelerate keeps trainable shards in float32 when mixed precision is on."""
+    sync_each_batch: bool = False
+    """Gradients are shared after each micro-batch, so that FSDP keeps no whole ones between."""
     live_parameters: int = 10**9
     """DeepSpeed's `stage3_max_live_parameters` and `stage3_max_reuse_distance`."""
     bucket_elements: int | None = None

@@ -75,6 +75,7 @@ def own_recording(setup: Setup) -> Setup:
         optimizer="none",
         ddp_bucket_view=False,
         fsdp_upcast=False,
+        sync_each_batch=False,
         live_parameters=0,
         bucket_elements=None,
         double_quantised=True,
