@@ -90,8 +90,9 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if not options.smoke:
         say(report, sft.uneven_epoch(spec, prepared["kept"]))
     shard.start_ranks(spec)
-    if RANK == 0 and spec.parallel.strategy == "zero3":
-        write_json(run / "ds_config.json", shard.deepspeed_config(spec))
+    shown = shard.shown(spec)
+    if RANK == 0 and shown is not None:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shown)
     settings = sft.arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
