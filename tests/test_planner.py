@@ -14,6 +14,7 @@ from engine import rules
 from engine.spec import SETTINGS, dumps, loads
 from tests.fakes import machines
 from tests.plans import FOLDER, as_text
+from tests.plans import machines as shipped_pairs
 from wizard import presets
 from wizard.answers import Answers
 from wizard.facts import GIB, Dataset, Device, Facts, Link, Model
@@ -22,6 +23,7 @@ from wizard.planner import plans
 from wizard.planner.batch import BatchError, solve
 from wizard.planner.budgets import Budget
 from wizard.planner.memory import estimate
+from wizard.probe.machine import load, shipped
 from wizard.probe.model import read_model
 from wizard.problem import Problem, ProblemError
 
@@ -442,6 +444,28 @@ def test_golden_plans(machine: str, name: str) -> None:
     """To accept a change: `python -m tests.plans.write`, then read the difference."""
     golden = FOLDER / f"{machine}-{name.rsplit('/', 1)[1]}.txt"
     assert as_text(plans(facts(machine, name), Answers())) == golden.read_text(encoding="utf-8")
+
+
+def test_golden_tables_of_pairs_of_machine_and_model() -> None:
+    """To accept a change: `python -m tests.plans.write`, then read the difference."""
+    assert shipped_pairs.text(facts()) == shipped_pairs.FILE.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", [None, *(p.name for p in presets.shipped_and_saved())])
+@pytest.mark.parametrize("machine", sorted(shipped()))
+def test_every_preset_on_every_shipped_machine_is_whole(machine: str, preset: str | None) -> None:
+    values = presets.load(preset).settings if preset else {}
+    for name in shipped_pairs.MODELS:
+        known = replace(load(shipped()[machine]), model=model(name), dataset=facts().dataset)
+        found = plans_or_problem(known, Answers(preset=preset, preset_settings=values))
+        if isinstance(found, Problem):
+            assert "not yet trained on" in found.what
+            continue
+        for plan in found:
+            check_whole(plan)
+            check_ladder(plan)
+            assert product(plan) == plan.spec.training.effective_batch_size
 
 
 def test_a_presets_values_are_named_as_its_own_and_the_users_win() -> None:

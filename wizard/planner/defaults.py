@@ -50,8 +50,9 @@ def _dtype(device: Device, method: str, strategy: str) -> tuple[str, str, dict[s
             "CPUs compute in it exactly and rarely have fast 16-bit units",
             {"bfloat16": "half the memory, but slower on most CPUs and less exact"},
         )
-    if device.bf16_native is not False:
-        known = "has bfloat16 units" if device.bf16_native else "is not known; most have bfloat16"
+    native = _bf16_native(device)
+    if native is not False:
+        known = "has bfloat16 units" if native else "is not known; most have bfloat16"
         return (
             "bfloat16",
             f"{device.name} {known}: half the memory, and no overflow",
@@ -68,6 +69,13 @@ def _dtype(device: Device, method: str, strategy: str) -> tuple[str, str, dict[s
         f"{device.name} has no bfloat16 units; float16 is its fast format",
         {"bfloat16": "emulated on this device"},
     )
+
+
+def _bf16_native(device: Device) -> bool | None:
+    """Whether it has bfloat16 units; where nothing tells, NVIDIA's came with Ampere."""
+    if device.bf16_native is None and device.kind == "cuda" and device.compute_capability:
+        return device.compute_capability >= (8, 0)
+    return device.bf16_native
 
 
 def decide_data(ledger: Ledger, facts: Facts) -> None:

@@ -248,11 +248,12 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch, cl
     )
     spec = _final(ledger, sizing.choose(spec), facts, batch, budget, clock)
     steps = _steps(ledger, facts, batch)
+    memory = estimate(spec, model, budget)
     plan = Plan(
         title=title(spec),
         spec=spec,
         decisions=ledger.in_order(),
-        memory=estimate(spec, model, budget),
+        memory=memory,
         steps=steps,
         rungs=tuple(
             rungs(
@@ -265,7 +266,7 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch, cl
                 unified=pool.unified,
             )
         ),
-        problems=tuple(problems(spec, facts, steps, answers)),
+        problems=tuple(problems(spec, facts, steps, answers, memory.host_bytes)),
     )
     return clock.timed(plan, answers.price_per_hour)
 

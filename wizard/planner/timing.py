@@ -20,6 +20,8 @@ BUS_SHARE = 0.63
 """The same over PCIe between devices that read each other's memory: 20 of 31.5 GB/s."""
 STAGED_SHARE = 0.32
 """The same where every byte goes through host memory: 8 to 12 of 31.5 GB/s."""
+MESHED = ("nvlink", "xgmi", "hccs")
+"""Links that go from one device to one other."""
 SECONDS_PER_HOUR = 3600
 RELATIVE = Rates(
     matrix_flops_per_second=200e12,
@@ -136,13 +138,21 @@ def _cost(devices: int, seconds: float | None, price_per_hour: float | None) -> 
 
 
 def _slowest_link_gbs(facts: Facts, used: tuple[Device, ...]) -> float | None:
-    """What collectives reach over the slowest link; None when one of the links is unknown."""
+    """What collectives reach among these devices; None when one of the links is unknown.
+
+    A switch, or a bus, gives a device its link's rate; a mesh of links of their own gives it all
+    of them at once, because each goes to another device.
+    """
     places = {place for place, device in enumerate(facts.devices) if device in used}
-    between = [_attained(link) for link in facts.links if set(link.devices) <= places]
-    known = [gbs for gbs in between if gbs is not None]
-    if not known or len(known) < len(between):
+    between = [link for link in facts.links if set(link.devices) <= places]
+    rates = [(link, _attained(link)) for link in between]
+    known = [(link, gbs) for link, gbs in rates if gbs is not None]
+    if not known or len(known) < len(rates):
         return None
-    return min(known)
+    if all(link.kind in MESHED for link in between):
+        of_each = [sum(gbs for link, gbs in known if place in link.devices) for place in places]
+        return min(of_each)
+    return min(gbs for _, gbs in known)
 
 
 def _attained(link: Link) -> float | None:

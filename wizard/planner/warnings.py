@@ -10,16 +10,20 @@ from wizard.planner import defaults
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import ADAPTER_SETTINGS
 from wizard.problem import Problem
-from wizard.wording import counted
+from wizard.wording import counted, gib
 
 
-def problems(spec: Spec, facts: Facts, steps: int, answers: Answers) -> list[Problem]:
+def problems(
+    spec: Spec, facts: Facts, steps: int, answers: Answers, host_bytes: int
+) -> list[Problem]:
     """Errors that keep it from being launched, and warnings."""
     found = _absent_packages(spec, facts)
     unused = ADAPTER_SETTINGS & set(answers.preset_settings)
     if unused and spec.method.method == "full":
         found.append(_not_carried(sorted(unused), answers))
     most_tokens = defaults.most_tokens(spec, facts)
+    if spec.parallel.offload != "none" and facts.host.memory_available_bytes is None:
+        found.append(_unknown_host(host_bytes))
     if steps < FEWEST_STEPS:
         found.append(_few(steps))
     if most_tokens > spec.data.max_length:
@@ -46,6 +50,15 @@ def _not_carried(unused: list[str], answers: Answers) -> Problem:
     return Problem(
         what="unused: method=full has no adapter",
         where=f"{', '.join(unused)} of the preset {answers.preset}",
+        severity="warning",
+    )
+
+
+def _unknown_host(host_bytes: int) -> Problem:
+    return Problem(
+        what=f"this machine's host memory is unknown, and the plan needs {gib(host_bytes)} of it",
+        where="offload",
+        fix="tunewright probe -o machine.json on the machine itself knows it",
         severity="warning",
     )
 
