@@ -17,6 +17,8 @@ from wizard.planner.host import RANK_PROCESS_BYTES, disk_bytes, host_bytes, load
 from wizard.planner.shape import shape_of
 from wizard.planner.simulated import Simulated, bounded, setup_of, simulated
 from wizard.planner.tape.bounds import at_least
+from wizard.planner.tape.setup import Setup, UnknownStepError
+from wizard.planner.tape.simulation import simulate
 
 MIB = 1024**2
 CPU_ALLOCATOR_SHARE = 0.7
@@ -71,18 +73,42 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
 
 def _least(case: Case, model: Model, budget: Budget) -> tuple[MemoryPart, ...]:
     """The parts of the least a step needs, where they are over the budget; else none."""
-    setup = None if case.cpu else setup_of(case.spec, model, case.shape)
-    if setup is None or budget.device_bytes is None:
-        return ()
+    setup = _simulated_setup(case, model)
+    return bounded(setup) if setup is not None and _is_over(setup, budget) else ()
+
+
+def _simulated_setup(case: Case, model: Model) -> Setup | None:
+    return None if case.cpu else setup_of(case.spec, model, case.shape)
+
+
+def _is_over(setup: Setup, budget: Budget) -> bool:
+    """Whether the least a step needs is more than there is."""
+    return budget.device_bytes is not None and _with_around(at_least(setup), setup) > (
+        budget.device_bytes
+    )
+
+
+def _with_around(live_bytes: float, setup: Setup) -> float:
     around = ALLOCATOR_BYTES + CONTEXT_BYTES + NCCL_BYTES * (setup.world_size > 1)
-    if at_least(setup) * (1 + ALLOCATOR_SHARE) + around <= budget.device_bytes:
-        return ()
-    return bounded(setup)
+    return live_bytes * (1 + ALLOCATOR_SHARE) + around
 
 
 def fits(spec: Spec, model: Model, budget: Budget) -> bool:
     """Whether the estimate fits."""
-    return estimate(spec, model, budget).fits
+    shape = shape_of(model)
+    if shape is None:
+        return estimate(spec, model, budget).fits
+    case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
+    setup = _simulated_setup(case, model)
+    if setup is None or budget.device_bytes is None:
+        return estimate(spec, model, budget).fits
+    if not could_fit(spec, model, budget):
+        return False
+    try:
+        live = max(simulate(setup).allocated_peak_bytes, loaded_bytes(case))
+    except UnknownStepError:
+        return estimate(spec, model, budget).fits
+    return round(_with_around(live, setup)) <= budget.device_bytes
 
 
 def could_fit(spec: Spec, model: Model, budget: Budget) -> bool:
@@ -96,7 +122,11 @@ def could_fit(spec: Spec, model: Model, budget: Budget) -> bool:
         return False
     if budget.disk_bytes is not None and disk_bytes(case, model) > budget.disk_bytes:
         return False
-    return not _least(case, model, budget)
+    setup = _simulated_setup(case, model)
+    if setup is None or budget.device_bytes is None:
+        return True
+    live = max(at_least(setup), loaded_bytes(case))
+    return _with_around(live, setup) <= budget.device_bytes
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:

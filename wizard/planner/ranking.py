@@ -47,14 +47,13 @@ def worth_trying(candidate: Candidate, made: Sequence[Plan], answers: Answers) -
     if answers.goal == "least-memory" or {"strategy", "offload"} & set(answers.fixed):
         return True
     same = [plan for plan in made if plan.spec.method.method == candidate.method]
-    if candidate.strategy == "layer_split":
-        copies = [p for p in same if p.spec.parallel.strategy in ("single", "ddp")]
-        return bool(copies) and not any(plan.fits for plan in copies)
+    if candidate.strategy == "layer_split" and answers.goal != "fewest-devices":
+        return bool(same) and not any(plan.fits for plan in same)
     if candidate.strategy == "zero1":
         zero2 = [plan for plan in same if plan.spec.parallel.strategy == "zero2"]
         return any(p.spec.training.gradient_accumulation_steps > 1 for p in zero2)
     if candidate.offload == "none":
-        return True
+        return bool(same) or candidate.strategy != "layer_split"
     held = [p for p in same if p.spec.parallel.strategy != "layer_split" and p.fits]
     return all(plan.spec.parallel.offload != "none" for plan in held)
 

@@ -10,7 +10,7 @@ from wizard.facts import Model
 from wizard.plan import ON_DISK, Memory, Plan
 from wizard.planner.budgets import DEVICE_SHARE, DISK_SHARE, HOST_SHARE, Budget
 from wizard.planner.defaults import LENGTH_STEP
-from wizard.planner.memory import estimate
+from wizard.planner.memory import could_fit
 from wizard.wording import gib
 
 SHARING = ("zero1", "zero2", "zero3", "fsdp", "layer_split")
@@ -56,7 +56,7 @@ def _devices(plan: Plan, model: Model) -> int | None:
     budget = Budget(device_bytes=memory.device_budget_bytes, host_bytes=None)
     devices = parallel.num_devices * 2
     while devices <= MOST_DEVICES:
-        if estimate(_on(plan.spec, devices), model, budget).fits:
+        if could_fit(_on(plan.spec, devices), model, budget):
             return devices
         devices *= 2
     return None

@@ -18,6 +18,7 @@ from wizard.planner.tape.setup import (
     MATRICES,
     Attention,
     Block,
+    Dtype,
     Optimizer,
     Setup,
     Stack,
@@ -164,16 +165,23 @@ def block_of(model: Model, shape: Shape) -> Block | None:
 def _stack(spec: Spec) -> Stack:
     """The engine's libraries: TRL's tiled loss; DeepSpeed computes without autocast."""
     deepspeed, half = spec.parallel.strategy in ZERO, spec.model.dtype != "float32"
-    quantised = spec.method.method == "qlora" and spec.model.dtype == "bfloat16"
     return Stack(
         loss_head="chunked",
         optimizer=OPTIMIZERS[spec.training.optim],
         autocast=half and not deepspeed,
-        adapter_dtype=spec.model.dtype if deepspeed else "bfloat16" if quantised else "float32",
+        adapter_dtype=_adapter_dtype(spec),
         quantised_sharded=spec.parallel.strategy == "fsdp",
         sync_each_batch=spec.parallel.strategy == "fsdp",
         bucket_elements=BUCKET_ELEMENTS,
     )
+
+
+def _adapter_dtype(spec: Spec) -> Dtype:
+    """float32, but on 4-bit weights and under DeepSpeed that of the other weights."""
+    method, dtype = spec.method.method, spec.model.dtype
+    if method == "lora" and spec.parallel.strategy in ZERO:
+        return dtype
+    return "bfloat16" if method == "qlora" and dtype == "bfloat16" else "float32"
 
 
 def _targets(spec: Spec, block: Block) -> tuple[str, ...] | None:

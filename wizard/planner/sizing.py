@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,14 @@ from wizard.answers import Goal
 from wizard.facts import Model
 from wizard.planner.batch import Batch
 from wizard.planner.budgets import Budget
-from wizard.planner.memory import fits
+from wizard.planner.memory import could_fit, fits
 from wizard.planner.timing import Clock
 
 SMALLER_STATES = "adamw_bnb_8bit"
 LEAST = "keeps every layer's activations: more memory"
 """Why the least memory recomputes."""
+FEW_SIZES = 64
+"""Micro-batches that are worth timing one by one."""
 SAME_TIME = 0.03
 """Two sizes whose predicted times differ by less are as fast as each other."""
 
@@ -80,16 +82,26 @@ class Sizing:
     def _fitting(self, spec: Spec) -> Spec | None:
         """The faster of the largest micro-batch that keeps all and the largest that recomputes."""
         keeps = self._largest(spec, recompute=False)
-        if keeps is not None and keeps.training.per_device_train_batch_size == self._top:
+        if keeps is not None and self._is_fastest(keeps, spec):
             return keeps
         recomputes = self._largest(spec, recompute=True)
         if keeps is None or recomputes is None:
             return keeps or recomputes
         return self._faster(keeps, recomputes)
 
-    @property
-    def _top(self) -> int:
-        return self.batch.micros[0]
+    def _is_fastest(self, keeps: Spec, spec: Spec) -> bool:
+        """Whether no size that recomputes would be as fast, should it fit."""
+        if keeps.training.per_device_train_batch_size == self.batch.micros[0]:
+            return True
+        kept = self.clock.step(keeps, relative=True)
+        if kept is None or len(self.batch.micros) > FEW_SIZES:
+            return False
+        others = [
+            self.clock.step(self._sized(spec, micro, recompute=True), relative=True)
+            for micro in self.batch.micros
+        ]
+        times = [other.seconds for other in others if other is not None]
+        return kept.seconds < min(times) * (1 - SAME_TIME)
 
     def _faster(self, keeps: Spec, recomputes: Spec) -> Spec:
         """The one whose step is shorter; as fast as each other, the one with larger parts."""
@@ -101,23 +113,34 @@ class Sizing:
         return keeps if kept.seconds < again.seconds * (1 - SAME_TIME) else recomputes
 
     def _largest(self, spec: Spec, *, recompute: bool) -> Spec | None:
-        """The largest micro-batch that fits, found by halves: a smaller one never needs more.
+        """The largest micro-batch that fits: a smaller one never needs more.
 
         One without accumulation stands apart: no gradients wait while it runs.
         """
         if self.fixed.get("gradient_checkpointing", recompute) != recompute:
             return None
         whole = [n for n in self.batch.micros if self.batch.accumulation(n) == 1]
-        rest = [n for n in self.batch.micros if n not in whole]
-        for sizes in (whole, rest):
-
-            def fitting(micro: int) -> bool:
-                return fits(self._sized(spec, micro, recompute=recompute), self.model, self.budget)
-
-            at = bisect_left(sizes, True, key=fitting)
-            if at < len(sizes):
-                return self._sized(spec, sizes[at], recompute=recompute)
+        for sizes in (whole, self.batch.micros[len(whole) :]):
+            found = self._first_fitting(spec, sizes, recompute=recompute)
+            if found is not None:
+                return found
         return None
+
+    def _first_fitting(self, spec: Spec, sizes: Sequence[int], *, recompute: bool) -> Spec | None:
+        """The first of sizes, largest first, that fits.
+
+        Bounds, which cost nothing, say where to begin; there it mostly fits, else halves find it.
+        """
+
+        def sized(micro: int) -> Spec:
+            return self._sized(spec, micro, recompute=recompute)
+
+        at = bisect_left(sizes, True, key=lambda n: could_fit(sized(n), self.model, self.budget))
+        left = sizes[at:]
+        if left and fits(sized(left[0]), self.model, self.budget):
+            return sized(left[0])
+        at = bisect_left(left[1:], True, key=lambda n: fits(sized(n), self.model, self.budget)) + 1
+        return sized(left[at]) if at < len(left) else None
 
     def _sized(self, spec: Spec, micro: int, *, recompute: bool) -> Spec:
         return _changed(
