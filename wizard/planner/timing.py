@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from engine.spec import Spec
-from wizard.facts import Dataset, Device, Facts, Link
+from wizard.facts import Dataset, Device, Facts, Link, Measured
 from wizard.islands import FAST
 from wizard.plan import Plan
 from wizard.planner.pool import Pool
@@ -77,7 +77,7 @@ class Clock:
         link_gbs = _slowest_link_gbs(self.facts, used)
         measured = self.facts.measured
         disk = measured.disk_write_gbs if measured else None
-        each = [rates_of(device, measured=measured, link_gbs=link_gbs) for device in used]
+        each = [rates_of(d, measured=_of_this(measured, d), link_gbs=link_gbs) for d in used]
         known = [rates for rates in each if rates is not None]
         if not known or len(known) < len(each):
             return None
@@ -104,6 +104,13 @@ class Clock:
             energy_kwh=_energy_kwh(used, seconds),
             cost=_cost(len(used), seconds, price_per_hour),
         )
+
+
+def _of_this(measured: Measured | None, device: Device) -> Measured | None:
+    """What was measured, without the rates of another device than this one."""
+    if measured is None or measured.device in ("", device.name):
+        return measured
+    return replace(measured, matmul_tflops=None, memory_gbs=None)
 
 
 def usual_length(spec: Spec, data: Dataset) -> int:
