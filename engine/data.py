@@ -72,6 +72,21 @@ class Tokens:
     cut: bool
     """Whether tokens were cut off at the end."""
 
+    @property
+    def length(self) -> int:
+        """Tokens."""
+        return len(self.input_ids)
+
+    @property
+    def total(self) -> int:
+        """Tokens that pass through the model."""
+        return len(self.input_ids)
+
+    @property
+    def trained(self) -> int:
+        """Tokens that carry a loss: the first has none before it that could tell it."""
+        return sum(label != IGNORED for label in self.labels[1:])
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hidden:

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.data import (
-    IGNORED,
-    ChatTokenizer,
-    Format,
-    RowError,
-    Tokens,
-    chat_template,
-    conversation,
-    format_of,
-    read_rows,
-)
+from engine.adapter import check_folder
+from engine.arrange import HELD_OUT, TRAINED_ON, arrange
+from engine.data import ChatTokenizer, RowError, chat_template, format_of, read_rows
+from engine.examples import Example, maker, write
 from engine.failure import RunError, command
 from engine.fetch import read_fetched, read_spec
+from engine.methods import STAGE_FORMAT
 from engine.record import read_json, tell, write_json
 from engine.spec import DataTable, Spec
 
 DROPPED_SHOWN = 100
-ROWS_PER_BATCH = 1000
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
 
 
@@ -44,6 +36,7 @@ class Counts:
     dropped: list[dict[str, Any]] = field(default_factory=list)
     cut_rows: int = 0
     lengths: list[int] = field(default_factory=list)
+    total_tokens: int = 0
     trained_tokens: int = 0
 
     def drop(self, line: int, reason: RowError) -> None:
@@ -52,11 +45,25 @@ class Counts:
         if len(self.dropped) < DROPPED_SHOWN:
             self.dropped.append({"line": line, "reason": str(reason)})
 
-    def keep(self, tokens: Tokens) -> None:
+    def keep(self, example: Example) -> None:
         """Count a row that is used."""
-        self.cut_rows += tokens.cut
-        self.lengths.append(len(tokens.input_ids))
-        self.trained_tokens += sum(label != IGNORED for label in tokens.labels[1:])
+        self.cut_rows += example.cut
+        self.lengths.append(example.length)
+        self.total_tokens += example.total
+        self.trained_tokens += example.trained
+
+    def said(self) -> dict[str, Any]:
+        """The counts as a report has them."""
+        return {
+            "rows": self.rows,
+            "kept": len(self.lengths),
+            "dropped": self.dropped,
+            "dropped_rows": self.dropped_rows,
+            "cut_rows": self.cut_rows,
+            "lengths": percentiles(self.lengths),
+            "total_tokens": self.total_tokens,
+            "trained_tokens": self.trained_tokens,
+        }
 
 
 def prepare(spec: Spec, run: Path) -> dict[str, Any]:
@@ -66,16 +73,19 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     model without a usable tokenizer or template.
     """
     model = read_fetched(run).path
-    path = Path(spec.data.data).expanduser()
-    if not path.is_file():
-        raise RunError("bad_data", f"{path}: no such data file")
+    check_folder(spec)
+    paths = [Path(name).expanduser() for name in (spec.data.data, spec.data.eval_data) if name]
+    for path in paths:
+        if not path.is_file():
+            raise RunError("bad_data", f"{path}: no such data file")
     tokenizer = load_tokenizer(model)
-    template = chat_template(spec.model.template, tokenizer)
-    data_hash = _hash(spec.data, path, model, template)
+    plain = spec.method.stage == "pretrain"
+    template = "" if plain else chat_template(spec.model.template, tokenizer)
+    data_hash = _hash(spec, paths, model, template)
     there = _read_report(run)
     if there is not None and there["data_hash"] == data_hash:
         return there
-    chat = ChatTokenizer(tokenizer, template, spec.data.max_length)
+    chat = None if plain else ChatTokenizer(tokenizer, template, spec.data.max_length)
     part = run / "prepared.tmp"
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -83,7 +93,9 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     except FileNotFoundError:  # it is not made again: somebody removed it
         raise RunError("disk_full", f"{run}: the run folder is gone") from None
     try:
-        report = _write(spec, path, chat, part, data_hash)
+        report = _write(spec, paths, tokenizer, chat, part)
+        report["data_hash"] = data_hash
+        write_json(part / "report.json", report)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -113,37 +125,35 @@ def load_tokenizer(model: Path) -> Any:
 
 
 def _write(
-    spec: Spec, path: Path, chat: ChatTokenizer, folder: Path, data_hash: str
+    spec: Spec, paths: Sequence[Path], tokenizer: Any, chat: ChatTokenizer | None, folder: Path
 ) -> dict[str, Any]:
-    counts = Counts()
-    rows = read_rows(path)
-    data_format, rows = _format(spec.data, path, rows)
-    _write_arrow(_tokens(rows, data_format, spec.data, chat, counts), folder / "rows.arrow")
-    _check(counts, spec.data, path)
-    report = {
+    """The rows of the data file, and of the file to evaluate on, as tokens; their report."""
+    said = []
+    for path, name in zip(paths, (TRAINED_ON, HELD_OUT), strict=False):
+        counts = Counts()
+        data_format, rows = _format(spec, path, read_rows(path))
+        make = maker(spec, tokenizer, chat, data_format)
+        write(_examples(rows, make, counts), folder / name, spec.method.stage)
+        _check(counts, spec.data, path)
+        said.append({**counts.said(), "format": data_format})
+    return {
         "schema": 1,
-        "rows": counts.rows,
-        "kept": len(counts.lengths),
-        "dropped": counts.dropped,
-        "dropped_rows": counts.dropped_rows,
-        "cut_rows": counts.cut_rows,
-        "lengths": percentiles(counts.lengths),
-        "total_tokens": sum(counts.lengths),
-        "trained_tokens": counts.trained_tokens,
-        "data_hash": data_hash,
-        "format": data_format,
-        "template": spec.model.template or "the model's own",
+        **said[0],
+        **arrange(spec, folder),
+        "eval": said[1] if len(said) > 1 else None,
+        "stage": spec.method.stage,
+        "template": "none" if chat is None else spec.model.template or "the model's own",
     }
-    write_json(folder / "report.json", report)
-    return report
 
 
 def _format(
-    table: DataTable, path: Path, rows: Iterator[tuple[int, Any]]
-) -> tuple[Format, Iterator[tuple[int, Any]]]:
-    """The format asked for or told by the first row that can be read, and all rows."""
-    if table.data_format != "auto":
-        return table.data_format, rows
+    spec: Spec, path: Path, rows: Iterator[tuple[int, Any]]
+) -> tuple[Any, Iterator[tuple[int, Any]]]:
+    """The format (the stage's, that asked for, or that of the first row) and all rows."""
+    if spec.method.stage in STAGE_FORMAT:
+        return STAGE_FORMAT[spec.method.stage], rows
+    if spec.data.data_format != "auto":
+        return spec.data.data_format, rows
     seen: list[tuple[int, Any]] = []
     for line, row in rows:
         seen.append((line, row))
@@ -167,37 +177,20 @@ def _chain(
     yield from rest
 
 
-def _tokens(
-    rows: Iterator[tuple[int, Any]],
-    data_format: Format,
-    table: DataTable,
-    chat: ChatTokenizer,
-    counts: Counts,
-) -> Iterator[Tokens]:
+def _examples(
+    rows: Iterator[tuple[int, Any]], make: Callable[[Any], Example], counts: Counts
+) -> Iterator[Example]:
     for line, row in rows:
         counts.rows += 1
         try:
             if isinstance(row, RowError):
                 raise row
-            tokens = chat.tokens(conversation(row, data_format, table.system))
+            example = make(row)
         except RowError as reason:
             counts.drop(line, reason)
             continue
-        counts.keep(tokens)
-        yield tokens
-
-
-def _write_arrow(rows: Iterator[Tokens], path: Path) -> None:
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    columns = {"input_ids": pa.list_(pa.int32()), "labels": pa.list_(pa.int32())}
-    schema = pa.schema(columns)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-        for batch in batches(rows, ROWS_PER_BATCH):
-            arrays = [
-                pa.array([getattr(t, name) for t in batch], columns[name]) for name in columns
-            ]
-            stream.write_batch(pa.record_batch(arrays, schema=schema))
+        counts.keep(example)
+        yield example
 
 
 def percentiles(lengths: Sequence[int]) -> dict[str, int]:
@@ -208,12 +201,6 @@ def percentiles(lengths: Sequence[int]) -> dict[str, int]:
         return ordered[max(0, -(-len(ordered) * share // 100) - 1)]
 
     return {"min": ordered[0], "median": rank(50), "p95": rank(95), "max": ordered[-1]}
-
-
-def batches(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of at most `size` items."""
-    while batch := list(itertools.islice(items, size)):
-        yield batch
 
 
 def _check(counts: Counts, table: DataTable, path: Path) -> None:
@@ -231,12 +218,15 @@ def _check(counts: Counts, table: DataTable, path: Path) -> None:
     )
 
 
-def _hash(table: DataTable, path: Path, model: Path, template: str) -> str:
+def _hash(spec: Spec, paths: Sequence[Path], model: Path, template: str) -> str:
     """What the tokens depend on, as one SHA-256."""
     whole = hashlib.sha256()
-    settings = table.model_dump(exclude={"data"})
-    whole.update(json.dumps(["prepared 1", settings, template], sort_keys=True).encode())
-    for file in [path, *(model / name for name in TOKENIZER_FILES)]:
+    settings = spec.data.model_dump(exclude={"data", "eval_data"})
+    shuffles = spec.data.eval_split > 0 or spec.method.stage == "kto"
+    order = spec.training.seed if shuffles else None
+    depends = ["prepared 2", settings, template, spec.method.stage, order, len(paths)]
+    whole.update(json.dumps(depends, sort_keys=True).encode())
+    for file in [*paths, *(model / name for name in TOKENIZER_FILES)]:
         if file.is_file():
             with file.open("rb") as content:
                 whole.update(hashlib.file_digest(content, "sha256").digest())
@@ -272,6 +262,31 @@ def cut_warning(report: Mapping[str, Any], max_length: int) -> str:
     )
 
 
+def warnings(report: Mapping[str, Any], spec: Spec) -> list[str]:
+    """What the user should know of the rows before they are learnt."""
+    said = [cut_warning(report, spec.data.max_length)]
+    if report["eval"] is not None:
+        cut = cut_warning(report["eval"], spec.data.max_length)
+        said.append(f"eval_data: {cut}" if cut else "")
+    too = report["eval_learnt_too"]
+    if too:
+        are = "is" if too == 1 else "are"
+        said.append(
+            f"{too:,} of the {report['eval']['kept']:,} rows of eval_data {are} in the training "
+            "data too: the evaluation looks better than the model is"
+        )
+    return [text for text in said if text]
+
+
+def held_out_line(report: Mapping[str, Any]) -> str:
+    """How many of what was prepared are trained on, where that is not simply all rows."""
+    trained, held = report["examples"], report["eval_examples"]
+    what = "blocks" if report["stage"] == "pretrain" else "rows"
+    if not held and what == "rows":
+        return ""
+    return f"{trained:,} {what} to train on" + (f", {held:,} to evaluate on" if held else "")
+
+
 def main() -> int:
     """Prepare the data of a spec; the exit code."""
     parser = argparse.ArgumentParser(prog="engine.prepare", description=__doc__)
@@ -287,8 +302,9 @@ def main() -> int:
             f"{report['kept']} of {report['rows']} rows kept, "
             f"{report['trained_tokens']} of {report['total_tokens']} tokens learnt"
         )
-        warning = cut_warning(report, spec.data.max_length)
-        if warning:
+        if held_out_line(report):
+            print(held_out_line(report))  # noqa: T201
+        for warning in warnings(report, spec):
             print(warning, file=sys.stderr)  # noqa: T201
             tell(run, {}, "warn", text=warning)
 

@@ -327,7 +327,7 @@ class Dataset:
     """A data file, read once from end to end."""
 
     path: str
-    format: Literal["messages", "alpaca"] | None = None
+    format: Literal["messages", "alpaca", "text", "preference", "kto"] | None = None
     rows: int = 0
     """Usable rows."""
     dropped_rows: int = 0

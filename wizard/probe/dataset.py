@@ -9,6 +9,7 @@ from pathlib import Path
 
 from wizard import paths
 from wizard.facts import Dataset
+from wizard.probe import preference
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.probe.records import BadRecord, Record, UnreadableError, read_records
 from wizard.probe.rows import Format, RowError, format_of, texts
@@ -16,7 +17,10 @@ from wizard.problem import Problem, ProblemError
 
 KEPT_PROBLEMS = 20
 KEPT_ROWS = 5
-FORMATS = "messages, conversations, or instruction with output"
+FORMATS = (
+    "messages, conversations, instruction with output, text, chosen and rejected, or a completion "
+    "with a label"
+)
 
 
 def read_dataset(path: str) -> Dataset:
@@ -57,7 +61,7 @@ def read_dataset(path: str) -> Dataset:
 class _Count:
     """What has been seen so far."""
 
-    format: Format | None = None
+    format: Format | preference.Shape | None = None
     rows: int = 0
     dropped_rows: int = 0
     longest_row_chars: int = 0
@@ -72,7 +76,7 @@ class _Count:
         if isinstance(record, BadRecord):
             self._drop(record.line, record.what)
             return
-        self.format = self.format or format_of(record.value)
+        self.format = self.format or preference.shape_of(record.value) or format_of(record.value)
         try:
             self._measure(self._texts(record.value))
         except RowError as error:
@@ -97,6 +101,8 @@ class _Count:
         if self.format is None:
             keys = ", ".join(map(str, list(row)[:5])) if isinstance(row, dict) else "none"
             raise RowError(f"no known format: its keys are {keys or 'none'}")
+        if self.format in preference.SHAPES:
+            return preference.texts(row, self.format)
         return texts(row, self.format)
 
     def _drop(self, line: int, what: str) -> None:

@@ -38,7 +38,7 @@ def texts(row: object, expected: Format) -> Sequence[str]:
         raise RowError(f"not in the format `{expected}` of the first row: its keys are {keys}")
     found = list(_turns(row) if expected == "messages" else _alpaca(row))
     for text in found:
-        _encodable(text)
+        encodable(text)
     return found
 
 
@@ -95,7 +95,8 @@ def _text(value: object, name: str) -> str:
     return value
 
 
-def _encodable(text: str) -> None:
+def encodable(text: str) -> None:
+    """Raises RowError for text that cannot be written as UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
