@@ -231,7 +231,7 @@ def keep_start(spec: Spec, model: Any, run: Path) -> None:
 
 def start_folder(run: Path) -> Path:
     """Where the adapter is kept as it started."""
-    return run / "adapter.start"
+    return run / "adapter_start"
 
 
 def save_plain(model: Any, folder: Path, run: Path) -> None:

@@ -200,13 +200,11 @@ def _remove_old(folder: Path, keep: int, *, best: int | None) -> None:
 
 
 def _evaluated(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Metrics of an evaluation as an event has them: `loss`, `seconds`, and those of the stage."""
+    """What an evaluation measured, as an event has it: the loss first, then the stage's own."""
     named = {name.removeprefix("eval_"): value for name, value in metrics.items()}
-    return {
-        "loss": named.pop("loss"),
-        "seconds": named.pop("runtime", None),
-        "metrics": {name: value for name, value in sorted(named.items()) if name not in NOT_SHOWN},
-    }
+    seconds = named.pop("runtime", None)
+    shown = {name: value for name, value in sorted(named.items()) if name not in NOT_SHOWN}
+    return {"metrics": {"loss": shown.pop("loss"), **shown}, "seconds": seconds}
 
 
 def is_complete(checkpoint: Path) -> bool:
