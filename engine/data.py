@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ READ_BY_TEMPLATES = ("<think>", "</think>")
 """Templates look for these in an answer, whatever the tokenizer makes of them."""
 CLOSES = re.compile("</")
 """Added tokens that close something inside a turn, as `</tool_call>`."""
+THOUGHT = re.compile(r"\s*<think>(?P<reasoning>.*?)</think>(?P<answer>.*)", re.DOTALL)
 SPACE = re.compile(r"\s*")
 TEMPLATE_FIELDS: Mapping[str, str] = {
     "tools": "tools",
@@ -106,10 +107,31 @@ def chat_template(name: str | None, tokenizer: Tokenizer) -> str:
     return text
 
 
+def _reasoning_apart(message: Message) -> Message:
+    """A message whose `<think>` block is its `reasoning_content`."""
+    content = message["content"]
+    found = THOUGHT.fullmatch(content) if message["role"] == "assistant" else None
+    if found is None or message.get("reasoning_content"):
+        return message
+    return {**message, "reasoning_content": found["reasoning"], "content": found["answer"].lstrip()}
+
+
+def _in_parts(message: Message) -> Message:
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
+
+
+def _check_shown(message: Message, index: int, shown: str) -> None:
+    """Some templates leave out or change what they are not made for, without a word."""
+    _, _, answer = message["content"].rpartition("</think>")
+    thoughts = message.get("reasoning_content") or ""
+    if answer.strip() not in shown or thoughts.strip() not in shown:
+        raise RowError(f"the chat template rewrites turn {index + 1}")
+
+
 class ChatTokenizer:
     """Turns conversations into tokens with one tokenizer and one chat template."""
 
-    columns = ("input_ids", "labels")
+    columns: Sequence[str] = ("input_ids", "labels")
     """What the trainer reads of `Tokens`."""
 
     def __init__(self, tokenizer: Tokenizer, template: str, max_length: int) -> None:
@@ -127,6 +149,9 @@ class ChatTokenizer:
             for number, token in added.items()
             if str(token) == tokenizer.eos_token or token.special or not CLOSES.match(str(token))
         }
+        self._turn_ends = [*special, *filter(None, [tokenizer.eos_token])]
+        self._wants_parts = False
+        self._wants_parts = not self._shows_text()
 
     def tokens(self, row: Conversation) -> Tokens:
         """The tokens of a row, the learnt answers and their end-of-turn tokens labelled.
@@ -134,7 +159,7 @@ class ChatTokenizer:
         Raises RowError when the template refuses or rewrites the row, or nothing is left to learn.
         """
         self._check_template_knows(row)
-        shown, hidden = self._hide_special(row)
+        shown, hidden = self._hide_special(self.shown(row))
         text = self._render(shown.messages, shown.tools)
         spans = self._spans(shown, text)
         ids, begins = self._encode(text, hidden)
@@ -154,6 +179,15 @@ class ChatTokenizer:
         said: str = self.tokenizer.decode(ids, skip_special_tokens=False)
         return said
 
+    def _shows_text(self) -> bool:
+        """Whether the template takes contents as text; those of vision models want parts."""
+        try:
+            return NONCHARACTERS[0] in self._render(
+                [{"role": "user", "content": NONCHARACTERS[0]}], ()
+            )
+        except RowError:
+            return "content['type']" not in self.template and "content.text" not in self.template
+
     def _check_template_knows(self, row: Conversation) -> None:
         """What a template does not know it leaves out without a word."""
         for field, name in TEMPLATE_FIELDS.items():
@@ -161,13 +195,23 @@ class ChatTokenizer:
             if there and field not in self.template:
                 raise RowError(f"has {name}, which the chat template does not render")
 
+    def shown(self, row: Conversation) -> Conversation:
+        """A row in the form its template takes: reasoning apart from the answer, or within it."""
+        if "reasoning_content" not in self.template:
+            return row
+        return replace(row, messages=tuple(map(_reasoning_apart, row.messages)))
+
+    def taken(self, messages: Sequence[Message]) -> list[Message]:
+        """Messages with their contents as the template takes them: texts, or lists of parts."""
+        return [_in_parts(message) for message in messages] if self._wants_parts else [*messages]
+
     def _render(
         self, messages: Sequence[Message], tools: Sequence[Any], *, prompt: bool = False
     ) -> str:
         try:
             return str(
                 self.tokenizer.apply_chat_template(
-                    list(messages),
+                    self.taken(messages),
                     tools=list(tools) or None,
                     chat_template=self.template,
                     tokenize=False,
@@ -227,6 +271,9 @@ class ChatTokenizer:
     def _spans(self, row: Conversation, text: str) -> list[Span]:
         """Characters of the answers that are learnt."""
         found = {index: self._answer_span(row, index, text) for index in sorted(row.learnt)}
+        for index, span in found.items():
+            if span is not None:
+                _check_shown(row.messages[index], index, text[slice(*span)])
         if found[max(found)] is None:
             raise RowError(f"the chat template removes part of its answer, turn {max(found) + 1}")
         return [span for span in found.values() if span is not None]
@@ -245,7 +292,7 @@ class ChatTokenizer:
                 return start, self._with_end(text, start, end)
         if row.messages[index].get("tool_calls"):
             return self._called_span(row, index, text, start)
-        return self._located_span(row, index, text)
+        return self._located_span(row, index, text, start)
 
     def _with_end(self, text: str, start: int, end: int) -> int:
         """The end moved behind the mark that ends a turn, where the next turn's is that mark."""
@@ -270,7 +317,7 @@ class ChatTokenizer:
             if not found or not text.startswith(before):
                 raise RowError(f"the chat template rewrites turn {index + 1}")
             start = len(before)
-        ends = [at + len(t) for t in self._ends if (at := text.find(t, start)) >= 0]
+        ends = [at + len(t) for t in self._turn_ends if (at := text.find(t, start)) >= 0]
         return start, min(ends, default=len(text.rstrip()))
 
     def _around(self, row: Conversation, index: int, text: str) -> tuple[str, str, str]:
@@ -281,7 +328,9 @@ class ChatTokenizer:
         messages[index] = {**plain, "content": mark}
         return self._render(messages, row.tools).partition(mark)
 
-    def _located_span(self, row: Conversation, index: int, text: str) -> Span | None:
+    def _located_span(
+        self, row: Conversation, index: int, text: str, start: int | None
+    ) -> Span | None:
         """The same for templates that render a conversation's beginning unlike its whole."""
         message = row.messages[index]
         before, found, after = self._around(row, index, text)
@@ -290,7 +339,8 @@ class ChatTokenizer:
             shown, content = text[len(before) : end].strip(), message["content"].strip()
             reasoning = message.get("reasoning_content")
             if shown == content and (not reasoning or reasoning.strip() in text):
-                return len(before), self._behind_token(text, end)
+                begin = len(before) if start is None else min(start, len(before))
+                return begin, self._behind_token(text, end)
             if shown in content:
                 return None
         raise RowError(f"the chat template rewrites turn {index + 1}")

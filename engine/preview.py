@@ -150,7 +150,8 @@ def _shown(tokens: Tokens, chat: ChatTokenizer) -> dict[str, Any]:
 
 
 def _report(found: Sequence[Source], table: DataTable, work: Work) -> dict[str, Any]:
-    whole, sets, reasons, named = Counts(), [], [], []
+    whole, sets, reasons = Counts(), [], []
+    named: list[dict[str, Any]] = []
     for source in found:
         counts, said, broken = _count(source, table, work, whole)
         for row in prepare.dropped_rows(source, counts)[: tokenise.NAMED_ROWS - len(named)]:

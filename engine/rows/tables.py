@@ -170,11 +170,11 @@ def folder_files(folder: Path) -> list[Path]:
         raise DataError(
             "a folder, and not one that `datasets` saved with save_to_disk", _inside(folder)
         )
-    names = [str(entry.get("filename")) for entry in listed if isinstance(entry, dict)]
-    missing = [name for name in names if not (folder / name).is_file()]
+    files = [folder / str(entry.get("filename")) for entry in listed if isinstance(entry, dict)]
+    missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise DataError(f"{missing[0]} is missing in it", "copy the whole folder")
-    return [folder / name for name in names]
+    return files
 
 
 def folder_chunks(folder: Path) -> Iterator[Chunk]:
