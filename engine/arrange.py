@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import random
 from collections import Counter
@@ -11,9 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.arguments import SMOKE_STEPS
-from engine.examples import ROWS_PER_BATCH, batches, schema
 from engine.failure import RunError
-from engine.plain import blocks
 from engine.spec import Spec
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 TRAINED_ON = "rows.arrow"
 HELD_OUT = "eval.arrow"
+ROWS_PER_BATCH = 1000
 
 
 def arrange(spec: Spec, folder: Path) -> dict[str, int]:
@@ -118,24 +118,61 @@ def _rewrite(spec: Spec, table: Any, rows: Sequence[int], path: Path) -> None:
     """Write some rows of a table in their order, packed if they are plain text."""
     import pyarrow as pa
 
-    layout = schema(spec.method.stage)
     chosen = _batches(table, rows)
+    if spec.method.stage == "pretrain":
+        chosen = _packed(chosen, spec.data.max_length)
+    elif spec.method.stage == "kto":
+        chosen = (_with_plain_label(batch) for batch in chosen)
     part = path.with_name(f"{path.name}.new")
-    with pa.OSFile(str(part), "wb") as file, pa.ipc.new_stream(file, layout) as stream:
-        if spec.method.stage != "pretrain":
-            for batch in chosen:
-                stream.write_table(batch)
-        else:
-            documents = (ids.as_py() for batch in chosen for ids in batch.column("input_ids"))
-            packed = blocks(documents, spec.data.max_length)
-            for some in batches(packed, ROWS_PER_BATCH):
-                stream.write_table(pa.table({"input_ids": some}, schema=layout))
+    first = next(chosen)
+    with pa.OSFile(str(part), "wb") as file, pa.ipc.new_stream(file, first.schema) as stream:
+        for batch in itertools.chain([first], chosen):
+            stream.write_table(batch)
     os.replace(part, path)
 
 
 def _batches(table: Any, rows: Sequence[int]) -> Iterator[Any]:
     for start in range(0, len(rows), ROWS_PER_BATCH):
         yield table.take(list(rows[start : start + ROWS_PER_BATCH]))
+
+
+def _packed(chosen: Iterator[Any], length: int) -> Iterator[Any]:
+    import pyarrow as pa
+
+    layout = pa.schema({"input_ids": pa.list_(pa.int32())})
+    documents = (ids.as_py() for batch in chosen for ids in batch.column("input_ids"))
+    packed = blocks(documents, length)
+    while some := list(itertools.islice(packed, ROWS_PER_BATCH)):
+        yield pa.table({"input_ids": some}, schema=layout)
+
+
+def _with_plain_label(batch: Any) -> Any:
+    """A label as true or false: `prepare` writes lists of numbers only."""
+    import pyarrow as pa
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    place = batch.schema.get_field_index("label")
+    labels = pc.cast(pc.list_flatten(batch.column(place)), pa.bool_())
+    return batch.set_column(place, "label", labels)
+
+
+def blocks(documents: Iterator[Sequence[int]], length: int) -> Iterator[list[int]]:
+    """Every token of the documents, in order, as blocks of `length`; the last may be shorter.
+
+    A last block of one token has nothing to learn and is left out: it is an end token.
+    """
+    block: list[int] = []
+    for document in documents:
+        place = 0
+        while place < len(document):
+            taken = document[place : place + length - len(block)]
+            block.extend(taken)
+            place += len(taken)
+            if len(block) == length:
+                yield block
+                block = []
+    if len(block) > 1:
+        yield block
 
 
 def load(run: Path, spec: Spec, *, smoke: bool) -> Dataset:

@@ -1,98 +1,219 @@
-"""Examples: what one row becomes in each stage, and the columns its trainer reads."""
+"""Examples: what the rows of each stage become, and the columns its trainer reads."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from engine import preference
-from engine.data import ChatTokenizer, Format, conversation
-from engine.plain import TextTokenizer
-from engine.spec import Spec
+from engine.data import IGNORED, ChatTokenizer, chat_template
+from engine.failure import RunError
+from engine.methods import Stage
+from engine.rows.values import Conversation, Document, Judged, Pair, RowError
 
-ROWS_PER_BATCH = 1000
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "sft": ("input_ids", "labels"),
-    "pretrain": ("input_ids",),
-    "dpo": ("prompt_ids", "chosen_ids", "rejected_ids"),
-    "kto": ("prompt_ids", "completion_ids", "label"),
-    "reward": ("prompt_ids", "chosen_ids", "rejected_ids"),
+READS: Mapping[str, type] = {
+    "sft": Conversation,
+    "pretrain": Document,
+    "dpo": Pair,
+    "kto": Judged,
+    "reward": Pair,
 }
-"""Stage → columns of its rows. In `reward` both answers begin with their prompt, as TRL wants them;
-the prompt alone only tells which rows belong together."""
+"""Stage → what its rows hold."""
 
 
-class Example(Protocol):
-    """One row as tokens."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairTokens:
+    """Two answers to one prompt; a sequence is the prompt and one of them."""
+
+    prompt_ids: list[int]
+    chosen_ids: list[int]
+    rejected_ids: list[int]
+    length: int
+    """Tokens of the longer sequence; there are fewer where an answer was cut at the end."""
+    kept: int
+    """Tokens that are left of it."""
+    total: int
+    """Tokens that pass through the model: the prompt does with each answer."""
+    trained: int
+    """Tokens of both answers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedTokens:
+    """One answer to a prompt, and whether it is good."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    label: list[int]
+    """[1] for a good answer, [0] for a bad one."""
+    length: int
+    """Tokens of the sequence; there are fewer where the answer was cut at the end."""
 
     @property
-    def cut(self) -> bool:
-        """Whether tokens were cut off at the end."""
-        ...
+    def kept(self) -> int:
+        """Tokens that are left of it."""
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+    @property
+    def total(self) -> int:
+        """Tokens that pass through the model, but for the estimate of how far it has moved."""
+        return self.kept
+
+    @property
+    def trained(self) -> int:
+        """Tokens of the answer."""
+        return len(self.completion_ids)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentTokens:
+    """One text with its end token, before blocks are made of it; nothing of it is cut."""
+
+    input_ids: list[int]
 
     @property
     def length(self) -> int:
-        """Tokens of its longest sequence."""
-        ...
+        """Tokens."""
+        return len(self.input_ids)
+
+    @property
+    def kept(self) -> int:
+        """Tokens."""
+        return len(self.input_ids)
 
     @property
     def total(self) -> int:
         """Tokens that pass through the model."""
-        ...
+        return len(self.input_ids)
 
     @property
     def trained(self) -> int:
-        """Tokens that are learnt from."""
-        ...
+        """Tokens that are learnt: all, until blocks are made of them."""
+        return len(self.input_ids)
 
 
-def maker(
-    spec: Spec, tokenizer: Any, chat: ChatTokenizer | None, data_format: Format
-) -> Callable[[Any], Example]:
-    """What makes an example of a row, or raises RowError with the reason it cannot."""
-    system = spec.data.system
-    if spec.method.stage == "pretrain":
-        return TextTokenizer(tokenizer).document
-    assert chat is not None
-    if spec.method.stage == "sft":
-        return lambda row: chat.tokens(conversation(row, data_format, system))
-    make = preference.judged if spec.method.stage == "kto" else preference.pair
-    return lambda row: make(row, system, chat)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Side:
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    length: int
+
+    @property
+    def kept(self) -> int:
+        return len(self.prompt_ids) + len(self.completion_ids)
 
 
-def schema(stage: str) -> Any:
-    """The Arrow schema of a stage's rows."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+def _answered(said: Conversation, chat: ChatTokenizer) -> _Side:
+    """The tokens of a last answer, from the first that is the model's to say to its end mark.
 
-    kinds = {name: pa.list_(pa.int32()) for name in COLUMNS[stage]}
-    return pa.schema({**kinds, "label": pa.bool_()} if "label" in kinds else kinds)
-
-
-def write(examples: Iterator[Example], path: Path, stage: str) -> None:
-    """Write examples as an Arrow stream, a batch at a time."""
-    import pyarrow as pa
-
-    layout = schema(stage)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, layout) as stream:
-        for batch in batches(examples, ROWS_PER_BATCH):
-            rows = [_values(stage, example) for example in batch]
-            arrays = [
-                pa.array([row[place] for row in rows], layout.types[place])
-                for place in range(len(layout))
-            ]
-            stream.write_batch(pa.record_batch(arrays, schema=layout))
+    What a template writes after the end mark is left out: the model never says it.
+    """
+    tokens = chat.tokens(said)
+    learnt = [place for place, label in enumerate(tokens.labels) if label != IGNORED]
+    first, end = learnt[0], learnt[-1] + 1
+    return _Side(
+        prompt_ids=tokens.input_ids[:first],
+        completion_ids=tokens.input_ids[first:end],
+        length=tokens.length if tokens.cut else end,
+    )
 
 
-def _values(stage: str, example: Any) -> tuple[Any, ...]:
-    if stage == "reward":
-        prompt = example.prompt_ids
-        return prompt, prompt + example.chosen_ids, prompt + example.rejected_ids
-    return tuple(getattr(example, name) for name in COLUMNS[stage])
+class PairMaker:
+    """Makes tokens of pairs."""
+
+    columns = ("prompt_ids", "chosen_ids", "rejected_ids")
+
+    def __init__(self, chat: ChatTokenizer, *, whole: bool) -> None:
+        """In `whole` sequences both answers begin with their prompt, as TRL's reward trainer wants
+        them; the prompt alone then only tells which rows belong together.
+        """
+        self.chat, self.whole = chat, whole
+
+    def tokens(self, row: Pair) -> PairTokens:
+        """The tokens of a pair.
+
+        Raises RowError when the template renders the prompt in two ways, or the cut leaves no
+        difference between the answers.
+        """
+        chosen, rejected = (_answered(said, self.chat) for said in (row.chosen, row.rejected))
+        prompt = chosen.prompt_ids
+        if prompt != rejected.prompt_ids:
+            raise RowError(
+                "the chat template renders the prompt differently before the two answers"
+            )
+        if chosen.completion_ids == rejected.completion_ids:
+            raise RowError(
+                "`chosen` and `rejected` are the same answer within "
+                f"{self.chat.max_length} tokens (max_length)"
+            )
+        before = prompt if self.whole else []
+        return PairTokens(
+            prompt_ids=prompt,
+            chosen_ids=before + chosen.completion_ids,
+            rejected_ids=before + rejected.completion_ids,
+            length=max(chosen.length, rejected.length),
+            kept=max(chosen.kept, rejected.kept),
+            total=chosen.kept + rejected.kept,
+            trained=len(chosen.completion_ids) + len(rejected.completion_ids),
+        )
 
 
-def batches(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of at most `size` items."""
-    while batch := list(itertools.islice(items, size)):
-        yield batch
+class JudgedMaker:
+    """Makes tokens of single answers."""
+
+    columns = ("prompt_ids", "completion_ids", "label")
+
+    def __init__(self, chat: ChatTokenizer) -> None:
+        self.chat = chat
+
+    def tokens(self, row: Judged) -> JudgedTokens:
+        """The tokens of an answer with its label; raises RowError as the chat tokenizer does."""
+        side = _answered(row.answered, self.chat)
+        return JudgedTokens(
+            prompt_ids=side.prompt_ids,
+            completion_ids=side.completion_ids,
+            label=[int(row.label)],
+            length=side.length,
+        )
+
+
+class TextMaker:
+    """Makes tokens of documents: begun and ended as this tokenizer's own models expect."""
+
+    columns = ("input_ids",)
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Raises RunError (bad_spec) for a tokenizer that has no end token."""
+        if tokenizer.eos_token_id is None:
+            raise RunError(
+                "bad_spec", "the tokenizer has no end token (eos_token) to put between documents"
+            )
+        self.tokenizer = tokenizer
+        self.end = tokenizer.eos_token_id
+        said = tokenizer("")["input_ids"]
+        self.begin = [token for token in said[:1] if token == tokenizer.bos_token_id]
+
+    def tokens(self, row: Document) -> DocumentTokens:
+        """The tokens of a text; special tokens that it spells out stay plain text."""
+        ids = self.tokenizer(
+            row.text,
+            add_special_tokens=False,
+            split_special_tokens=True,
+            return_attention_mask=False,
+            verbose=False,
+        )["input_ids"]
+        return DocumentTokens(input_ids=[*self.begin, *ids, self.end])
+
+
+def maker(stage: Stage, tokenizer: Any, template: str | None, max_length: int) -> Any:
+    """What makes tokens of a stage's rows, by a shipped template or the model's own.
+
+    Raises RunError (bad_spec) for a model without what the stage needs: a chat template, or for
+    text an end token.
+    """
+    if stage == "pretrain":
+        return TextMaker(tokenizer)
+    chat = ChatTokenizer(tokenizer, chat_template(template, tokenizer), max_length)
+    if stage == "sft":
+        return chat
+    return JudgedMaker(chat) if stage == "kto" else PairMaker(chat, whole=stage == "reward")

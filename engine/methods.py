@@ -48,6 +48,10 @@ STAGE_FORMAT: Mapping[Stage, str] = {
     "reward": "preference",
 }
 """Stage → the one format of rows it reads; `sft` reads all the others."""
+STAGES_OF: Mapping[str, str] = {"text": "pretrain", "preference": "dpo or reward", "kto": "kto"}
+"""Format → the stages that read it, where `sft` does not."""
+STAGE_OF: Mapping[str, Stage] = {"text": "pretrain", "preference": "dpo", "kto": "kto"}
+"""Format → the stage that such rows are for, where it is not `sft` and none is named."""
 METRICS: Mapping[Stage, tuple[str, ...]] = {
     "sft": ("eval_loss", "eval_mean_token_accuracy"),
     "pretrain": ("eval_loss", "eval_mean_token_accuracy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.arrange import HELD_OUT, TRAINED_ON, read
-from engine.data import RowError
+from engine.arrange import HELD_OUT, TRAINED_ON, blocks, read
+from engine.examples import TextMaker
 from engine.failure import RunError
-from engine.plain import TextTokenizer, blocks
-from engine.prepare import held_out_line, prepare, warnings
+from engine.prepare import evaluation_warnings, prepare, told
 from engine.record import write_json
+from engine.rows.values import Document
 from engine.spec import Spec
 from tests.fakes.tiny import make
 
@@ -64,7 +65,7 @@ def test_no_prompt_is_both_learnt_and_evaluated_on(run: Path) -> None:
     trained, held = (column(run, file, "prompt_ids") for file in (TRAINED_ON, HELD_OUT))
     assert (len(trained), len(held)) == (32, 8) == (report["examples"], report["eval_examples"])
     assert {tuple(ids) for ids in trained}.isdisjoint({tuple(ids) for ids in held})
-    assert held_out_line(report) == "32 rows to train on, 8 to evaluate on"
+    assert told(report)[0].endswith("; 32 rows to train on, 8 to evaluate on")
 
 
 def test_the_same_seed_holds_out_the_same_rows_and_another_seed_others(run: Path) -> None:
@@ -109,13 +110,13 @@ def test_a_second_file_is_evaluated_on_and_what_is_learnt_too_is_said(run: Path)
 
     assert (report["examples"], report["eval_examples"]) == (8, 2)
     assert report["eval"]["kept"] == 2
-    (said,) = warnings(report, made)
+    (said,) = evaluation_warnings(report, made)
     assert said.startswith("1 of the 2 rows of eval_data is in the training data too")
 
 
 def test_a_bad_row_of_the_second_file_is_named_with_its_file(run: Path) -> None:
     second = written(run, "second.jsonl", [{"prompt": "p"}])
-    with pytest.raises(RunError, match=r"second.jsonl: 1 of 1 rows .* line 1: `chosen` is missing"):
+    with pytest.raises(RunError, match=r"second.jsonl: 1 of 1 rows .* line 1: not in the format"):
         prepare(spec(run, "dpo", PAIRS[:8], eval_data=second), run)
     with pytest.raises(RunError, match="nowhere: no such data file"):
         prepare(spec(run, "dpo", PAIRS[:8], eval_data=str(run / "nowhere")), run)
@@ -144,15 +145,15 @@ def test_text_is_packed_and_every_token_of_it_is_there(run: Path) -> None:
     report = prepare(spec(run, "pretrain", [{"text": text} for text in texts]), run)
 
     packed = column(run, TRAINED_ON, "input_ids")
-    tokenizer = TextTokenizer(make.tokenizer())
-    whole = [token for text in texts for token in tokenizer.document({"text": text}).input_ids]
+    made = TextMaker(make.tokenizer())
+    whole = [token for text in texts for token in made.tokens(Document(text=text)).input_ids]
     assert [token for block in packed for token in block] == whole
     assert {len(block) for block in packed[:-1]} == {64}
     assert report["total_tokens"] == len(whole)
     assert report["trained_tokens"] == len(whole) - len(packed)
     assert report["kept"] == 11
-    assert held_out_line(report) == f"{len(packed)} blocks to train on"
-    assert whole.count(tokenizer.end) == 11  # none of those that the texts spell out
+    assert told(report)[0].endswith(f"; {len(packed)} blocks to train on")
+    assert whole.count(made.end) == 11  # none of those that the texts spell out
 
 
 def test_held_out_documents_are_packed_apart(run: Path) -> None:
@@ -170,15 +171,45 @@ def test_held_out_documents_are_packed_apart(run: Path) -> None:
     [
         ({"text": ""}, "`text` is empty"),
         ({"text": " \n"}, "`text` is empty"),
-        ({"text": 5}, "missing or not text"),
-        ({"body": "x"}, "missing or not text"),
+        ({"text": 5}, "`text` is not text"),
+        ({"body": "x"}, "not in the format `text`"),
         ({"text": "\ud800"}, "not valid Unicode"),
-        (None, "missing or not text"),
+        (None, "not a JSON object"),
     ],
 )
-def test_a_document_that_cannot_be_used_says_why(row: Any, reason: str) -> None:
-    with pytest.raises(RowError, match=reason):
-        TextTokenizer(make.tokenizer()).document(row)
+def test_a_document_that_cannot_be_used_says_why(run: Path, row: Any, reason: str) -> None:
+    with pytest.raises(RunError, match=reason):
+        prepare(spec(run, "pretrain", [row]), run)
+
+
+@pytest.mark.parametrize(
+    ("stage", "row", "said"),
+    [
+        ("sft", PAIRS[0], "in the format `preference`: set stage=dpo or reward"),
+        ("sft", {"text": "t"}, "in the format `text`: set stage=pretrain"),
+        ("dpo", {"text": "t"}, "not in the format `preference` of this data set"),
+    ],
+)
+def test_rows_of_another_stage_are_refused(
+    run: Path, stage: str, row: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RunError, match=said):
+        prepare(spec(run, stage, [row]), run)
+
+
+def test_another_run_takes_both_sides_over(run: Path) -> None:
+    made = spec(run, "dpo", PAIRS, eval_split=0.2)
+    first, second = run / "a", run / "b"
+    for folder in (first, second):
+        folder.mkdir(mode=0o700)
+        shutil.copy(run / "fetched.json", folder)
+    report = prepare(made, first)
+
+    assert prepare(made, second) == report
+    for name in (TRAINED_ON, HELD_OUT):
+        assert (second / "prepared" / name).stat().st_ino == (
+            (first / "prepared" / name).stat().st_ino
+        )
 
 
 @given(

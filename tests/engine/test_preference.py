@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.data import ChatTokenizer, RowError
-from engine.preference import judged, pair
+from engine.data import ChatTokenizer
+from engine.examples import JudgedMaker, JudgedTokens, PairMaker, PairTokens
+from engine.rows import formats
+from engine.rows.turns import system_before
+from engine.rows.values import Judged, Pair, RowError
 from tests.fakes.tiny import make
 
 pytestmark = pytest.mark.engine
@@ -22,6 +25,18 @@ HEAD = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"
 @pytest.fixture(scope="module")
 def chat() -> ChatTokenizer:
     return ChatTokenizer(make.tokenizer(), make.TEMPLATE, 128)
+
+
+def pair(row: Any, system: str | None, chat: ChatTokenizer) -> PairTokens:
+    content = formats.read(row, formats.format_named("preference"))
+    assert isinstance(content, Pair)
+    return PairMaker(chat, whole=False).tokens(system_before(content, system))
+
+
+def judged(row: Any, system: str | None, chat: ChatTokenizer) -> JudgedTokens:
+    content = formats.read(row, formats.format_named("kto"))
+    assert isinstance(content, Judged)
+    return JudgedMaker(chat).tokens(system_before(content, system))
 
 
 def text(chat: ChatTokenizer, ids: list[int]) -> str:
@@ -56,7 +71,7 @@ def test_a_pair_in_any_usual_shape_has_the_same_tokens(
     assert text(chat, found.chosen_ids) == "good<|im_end|>"
     assert text(chat, found.rejected_ids) == "bad<|im_end|>"
     assert found.total == 2 * len(found.prompt_ids) + found.trained
-    assert not found.cut
+    assert found.length == found.kept == len(found.prompt_ids) + len(found.chosen_ids)
 
 
 def test_a_system_text_is_put_before_both_answers(chat: ChatTokenizer) -> None:
@@ -69,7 +84,7 @@ def test_a_system_text_is_put_before_both_answers(chat: ChatTokenizer) -> None:
     ("row", "reason"),
     [
         (["q"], "not a JSON object"),
-        ({"prompt": "q", "chosen": "good"}, "`rejected` is missing"),
+        ({"prompt": "q", "chosen": "good"}, "not in the format `preference`"),
         ({"prompt": "q", "chosen": "", "rejected": "bad"}, "`chosen` is empty"),
         ({"chosen": "good", "rejected": "bad"}, "no prompt"),
         ({"chosen": [USER, GOOD], "rejected": [BAD]}, "no prompt"),
@@ -81,7 +96,7 @@ def test_a_system_text_is_put_before_both_answers(chat: ChatTokenizer) -> None:
         ({"prompt": "q" * 200, "chosen": "good", "rejected": "bad"}, "max_length"),
         ({"prompt": "q", "chosen": "x" * 200 + "a", "rejected": "x" * 200 + "b"}, "within 128"),
         ({"prompt": "q", "chosen": "\ud800", "rejected": "bad"}, "Unicode"),
-        ({"messages": [], "rejected_response": "bad"}, "no answer before"),
+        ({"messages": [], "rejected_response": "bad"}, "no turns before"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -93,8 +108,8 @@ def test_a_pair_that_cannot_be_used_says_why(chat: ChatTokenizer, row: Any, reas
 def test_a_long_answer_is_cut_and_counted(chat: ChatTokenizer) -> None:
     found = pair({"prompt": "q", "chosen": "a" * 200, "rejected": "bad"}, None, chat)
 
-    assert found.cut
-    assert found.length == 128
+    assert found.kept == 128
+    assert found.length > 200
     assert text(chat, found.rejected_ids) == "bad<|im_end|>"
 
 
@@ -116,18 +131,18 @@ def test_a_judged_answer_in_any_usual_shape_has_the_same_tokens(
 
     assert text(chat, found.prompt_ids) == HEAD
     assert text(chat, found.completion_ids) == "good<|im_end|>"
-    assert found.label is True
+    assert found.label == [1]
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"prompt": "q", "completion": "good"}, "`label` is missing"),
+        ({"prompt": "q", "completion": "good"}, "not in the format `kto`"),
         ({"prompt": "q", "completion": "good", "label": "yes"}, "'yes', not true or false"),
         ({"prompt": "q", "completion": "good", "label": 0.5}, "'0.5', not true or false"),
         ({"prompt": "q", "completion": "good", "label": None}, "'None', not true or false"),
         ({"completion": "good", "label": True}, "`prompt` is missing"),
-        ({"prompt": "q", "label": True}, "to judge"),
+        ({"messages": [], "label": True}, "to judge"),
         ({"messages": [USER], "label": True}, "not of the assistant"),
         ({"prompt": "q", "completion": "", "label": True}, "`completion` is empty"),
     ],

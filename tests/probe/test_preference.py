@@ -57,8 +57,8 @@ def test_rows_of_another_shape_are_named_with_their_line(tmp_path: Path) -> None
 
     said = [str(problem) for problem in found.problems]
     assert (found.rows, found.dropped_rows) == (1, 4)
-    assert "not in the format `preference` of the first row: its keys are text" in said[0]
-    assert "`chosen` is missing or empty" in said[1]
+    assert "not in the format `preference` of this data set: its keys are text" in said[0]
+    assert "`chosen` is empty" in said[1]
     assert "`chosen` is neither text nor turns" in said[2]
     assert "not a JSON object" in said[3]
 

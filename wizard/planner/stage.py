@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.spec import STAGE_OF
 from wizard.answers import Answers
 from wizard.facts import Dataset, Facts, Model
 from wizard.planner.batch import Batch
 from wizard.planner.defaults import BYTE_VOCABULARY
 from wizard.planner.ledger import Ledger
 
-STAGE_OF: Mapping[str, str] = {"text": "pretrain", "preference": "dpo", "kto": "kto"}
-"""Format of the rows → the stage that reads them; all other formats are for `sft`."""
 LEARNT: Mapping[str, str] = {
     "sft": "the answers in its rows are learnt",
     "pretrain": "its rows are plain text, of which every token is learnt",
