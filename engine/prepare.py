@@ -211,7 +211,7 @@ def _write_rows(spec: Spec, found: Sequence[Source], work: Work, path: Path) -> 
     if taken is not None:
         _rewrite(path, taken)
     return {
-        **summary(whole, spec.data.max_length),
+        **summary(whole, cut_length(spec.method.stage, spec.data)),
         "schema": 1,
         "kept": whole.kept if taken is None else len(taken),
         "usable": whole.kept,
@@ -221,9 +221,17 @@ def _write_rows(spec: Spec, found: Sequence[Source], work: Work, path: Path) -> 
     }
 
 
-def summary(counts: Counts, max_length: int) -> dict[str, Any]:
-    """Counts of rows and tokens as plain values; tokens are those of one pass over every set."""
-    kept = lengths.cut(counts.lengths, max_length)
+def cut_length(stage: Stage, table: DataTable) -> int | None:
+    """Tokens at which a row is cut."""
+    return None if stage == "pretrain" else table.max_length
+
+
+def summary(counts: Counts, max_length: int | None) -> dict[str, Any]:
+    """Counts of rows and tokens as plain values; tokens are those of one pass over every set.
+
+    Without a `max_length` nothing is cut: text goes on in the next block.
+    """
+    kept = counts.lengths if max_length is None else lengths.cut(counts.lengths, max_length)
     return {
         "rows": counts.rows,
         "kept": counts.kept,

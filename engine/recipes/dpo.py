@@ -15,13 +15,14 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import DPOConfig, DPOTrainer
 
 from engine.arguments import shared
+from engine.shard import refine
 from engine.spec import Spec
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> DPOConfig:
     """The trainer's settings; making them starts the ranks' process group."""
     method = spec.method
-    return DPOConfig(
+    settings = DPOConfig(
         **shared(spec, run, smoke=smoke),
         beta=0.1 if method.beta is None else method.beta,
         loss_type=[method.loss_type or "sigmoid"],
@@ -35,6 +36,8 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> DPOConfig:
         padding_free=False,
         train_sampling_strategy="random",
     )
+    refine(spec, settings)
+    return settings
 
 
 class Trainer(DPOTrainer):  # type: ignore[misc]

@@ -16,13 +16,14 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import KTOConfig, KTOTrainer
 
 from engine.arguments import shared
+from engine.shard import refine
 from engine.spec import Spec
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> KTOConfig:
     """The trainer's settings; making them starts the ranks' process group."""
     method = spec.method
-    return KTOConfig(
+    settings = KTOConfig(
         **shared(spec, run, smoke=smoke),
         beta=0.1 if method.beta is None else method.beta,
         loss_type=method.loss_type or "kto",
@@ -36,6 +37,8 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> KTOConfig:
         max_length=None,
         train_sampling_strategy="sequential",
     )
+    refine(spec, settings)
+    return settings
 
 
 def with_neighbours(rows: Dataset, at_once: int) -> Dataset:
