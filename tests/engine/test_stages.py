@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 
 from tests.engine.conftest import Run
 
@@ -28,6 +27,8 @@ def train(run: Run, *words: str, ok: int = 0) -> str:
 
 
 def weights(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
     (file,) = folder.glob("*.safetensors")
     return dict(load_file(file))
 
