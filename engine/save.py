@@ -56,6 +56,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
             self.stopped = self._agree_to_stop(args, state.global_step)
         if self.stopped and args.save_strategy != "no":
             control.should_save = control.should_training_stop = True
+            control.should_evaluate = False
         if control.should_save:
             self._about_to_save(control)
         if control.should_evaluate:
