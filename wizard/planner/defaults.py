@@ -25,8 +25,10 @@ BYTE_VOCABULARY = 1000
 """A smaller vocabulary has little more than a token for each byte."""
 
 
-def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, device: Device) -> None:
-    """The settings of the table `model`."""
+def decide_model(
+    ledger: Ledger, facts: Facts, method: str, strategy: str, device: Device, *, plain: bool
+) -> None:
+    """The settings of the table `model`; `plain` text has no turns for a template."""
     model = facts.model
     assert model is not None
     ledger.record("model", model.path or model.name, "you named it")
@@ -39,7 +41,9 @@ def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, devic
     value, reason, others = _dtype(device, method, strategy)
     ledger.decide("dtype", value, reason, others)
     ledger.decide("attn_implementation", *_attention(model.architecture))
-    if model.has_chat_template is False:
+    if plain:
+        ledger.decide("template", None, "plain text has no turns")
+    elif model.has_chat_template is False:
         ledger.decide("template", "chatml", "the model has none; this one is widely understood")
     else:
         ledger.decide("template", None, "the model's own chat template")
@@ -98,6 +102,9 @@ def decide_data(ledger: Ledger, facts: Facts) -> None:
     ledger.record("data", data.path, "you named it")
     found = f"its rows are in the format {data.format}" if data.format else "taken from row one"
     ledger.decide("data_format", data.format or "auto", found)
+    ledger.decide("columns", None, "the columns have names that are known")
+    ledger.decide("model_name", None, "only rows with {{NAME}} in them need one")
+    ledger.decide("model_author", None, "only rows with {{AUTHOR}} in them need one")
     system = ledger.decide("system", None, "rows keep the system text they have")
     template = ledger.decisions["template"].value
     ledger.decide(
