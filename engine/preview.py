@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import lengths, prepare, tokenise
+from engine import lengths, prepare, sets, tokenise
 from engine.data import IGNORED, ChatTokenizer, Tokens, chat_template
 from engine.failure import RunError, classify
 from engine.rows import files
@@ -74,10 +74,10 @@ def preview(settings: dict[str, Any], samples: int) -> None:
     """
     table = _table(DataTable, settings)
     model = _table(ModelTable, settings)
-    found = prepare.find_sources(table)
+    found = sets.find_sources(table)
     tokenizer = prepare.load_tokenizer(Path(model.model).expanduser())
     chat = ChatTokenizer(tokenizer, chat_template(model.template, tokenizer), table.max_length)
-    work = prepare.work_for(table, chat)
+    work = sets.work_for(table, chat)
     shown = 0
     for source in found:
         shown += _samples(source, table, work, chat, samples - shown)
@@ -150,24 +150,24 @@ def _shown(tokens: Tokens, chat: ChatTokenizer) -> dict[str, Any]:
 
 
 def _report(found: Sequence[Source], table: DataTable, work: Work) -> dict[str, Any]:
-    whole, sets, reasons = Counts(), [], []
+    whole, parts, reasons = Counts(), [], []
     named: list[dict[str, Any]] = []
     for source in found:
         counts, said, broken = _count(source, table, work, whole)
-        for row in prepare.dropped_rows(source, counts)[: tokenise.NAMED_ROWS - len(named)]:
+        for row in sets.dropped_rows(source, counts)[: tokenise.NAMED_ROWS - len(named)]:
             say("problem", **row)
             named.append(row)
         whole.add(counts)
-        sets.append(prepare.set_report(source, counts, said))
+        parts.append(sets.set_report(source, counts, said))
         reasons += [broken] if broken else []
-    reason = reasons[0] if reasons else prepare.refusal(whole, table, found, named)
-    summary = prepare.summary(whole, table.max_length)
+    reason = reasons[0] if reasons else sets.refusal(whole, table, found, named)
+    summary = sets.summary(whole, table.max_length)
     if whole.total_tokens:
-        for text in prepare.warnings({**summary, "sets": sets}, table.max_length):
+        for text in prepare.warnings({**summary, "sets": parts}, table.max_length):
             say("warning", text=text)
     return {
         **summary,
-        "sets": sets,
+        "sets": parts,
         "cuts": lengths.cut_at(whole.lengths),
         "usable": reason is None,
         "reason": reason,
@@ -180,7 +180,7 @@ def _count(
     """What became of a set's rows, their format, and what broke it off."""
     counts, said, told = Counts(), None, time.monotonic()
     try:
-        for batch in prepare.set_batches(source, table, work):
+        for batch in sets.set_batches(source, table, work):
             counts.add(batch.counts)
             said = said or batch.format
             if time.monotonic() - told >= PROGRESS_SECONDS:

@@ -76,6 +76,18 @@ def _exists(path: Path) -> bool:
         return False
 
 
+def joined(parts: Sequence[str]) -> str:
+    """Several settings `data` as one; commas in the name of a file that is there stay in it."""
+    return ",".join(part.replace(",", "\\,") if _is_there(part) else part for part in parts)
+
+
+def _is_there(text: str) -> bool:
+    try:
+        return _exists(_path(text))
+    except DataError:
+        return False
+
+
 def spelt(found: Sequence[Source]) -> str:
     """The setting that names these sets."""
     return ",".join(map(_spelt, found))
@@ -106,6 +118,8 @@ class Reading:
         if not isinstance(row, dict):
             return row
         missing = [theirs for theirs in self.columns.values() if theirs not in row]
+        if missing and any(known.recognises(row) for known in FORMATS):
+            return row  # of another set, whose columns have known names
         if missing:
             raise RowError(f"has no column `{missing[0]}`, which `columns` names")
         taken = set(self.columns.values())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import prepare
+from engine import sets
 from engine.data import ChatTokenizer
 from engine.failure import RunError
 from engine.rows.sources import Source
@@ -30,12 +30,12 @@ def test_a_malformed_file_is_prepared_or_refused_as_it_should(
     path = tmp_path / f"data{case.suffix}"
     path.write_bytes(case.content)
     table = DataTable(data=str(path), max_dropped_percent=99)
-    source, work, whole = Source(path=path), prepare.work_for(table, chat), Counts()
+    source, work, whole = Source(path=path), sets.work_for(table, chat), Counts()
     try:
-        for batch in prepare.set_batches(source, table, work):
+        for batch in sets.set_batches(source, table, work):
             whole.add(batch.counts)
-        named = prepare.dropped_rows(source, whole)
-        said = prepare.refusal(whole, table, [source], named)
+        named = sets.dropped_rows(source, whole)
+        said = sets.refusal(whole, table, [source], named)
     except RunError as error:
         said = f"{error.failure}: {error}"
     if case.kept is None:

@@ -53,10 +53,11 @@ def _few(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Check and print; the exit code says whether every row can be used."""
+    from engine.rows.sources import joined
     from wizard.probe.dataset import absolute_data, read_dataset
 
     settings = api.parse_settings(args.pairs)
-    data = absolute_data(",".join(args.files))
+    data = absolute_data(joined(args.files))
     if args.model is None:
         return _without_model(read_dataset(data, settings), args.json)
     said = _ask(data, args.model, settings, args.sample)
