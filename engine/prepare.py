@@ -142,7 +142,7 @@ def _write(spec: Spec, found: Sequence[Source], work: Work, folder: Path) -> dic
             named += sets.dropped_rows(source, counts)
             parts.append(sets.set_report(source, counts, row_format))
             whole.add(counts)
-    reason = sets.refusal(whole, spec.data, found, named)
+    reason = sets.refusal(whole, spec.data, found, named, work.reading)
     if reason is not None:
         raise RunError("bad_data", reason)
     taken = sets.rows_taken(found, ranges, spec.training.seed)

@@ -160,7 +160,7 @@ def _report(found: Sequence[Source], table: DataTable, work: Work) -> dict[str, 
         whole.add(counts)
         parts.append(sets.set_report(source, counts, said))
         reasons += [broken] if broken else []
-    reason = reasons[0] if reasons else sets.refusal(whole, table, found, named)
+    reason = reasons[0] if reasons else sets.refusal(whole, table, found, named, work.reading)
     summary = sets.summary(whole, table.max_length)
     if whole.total_tokens:
         for text in prepare.warnings({**summary, "sets": parts}, table.max_length):

@@ -10,7 +10,7 @@ from engine import lengths, tokenise
 from engine.failure import RunError
 from engine.rows import files, sources
 from engine.rows.formats import format_named
-from engine.rows.sources import Source
+from engine.rows.sources import Reading, Source
 from engine.rows.values import Chunk, DataError
 from engine.spec import DataTable
 from engine.tokenise import Batch, Counts, Work
@@ -113,11 +113,14 @@ def refusal(
     table: DataTable,
     found: Sequence[Source],
     named: Sequence[Mapping[str, Any]],
+    reading: Reading,
 ) -> str | None:
     """Why a run would not start with what became of these rows; None when it would."""
     if counts.rows == 0:
         return ", ".join(str(source.path) for source in found) + ": has no rows"
     percent = 100 * counts.dropped_rows / counts.rows
+    if counts.kept and reading.columns and not counts.renamed_rows:
+        return reading.unused()
     if counts.kept and percent <= table.max_dropped_percent:
         return None
     first = named[0]

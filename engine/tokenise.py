@@ -87,6 +87,8 @@ class Counts:
     trained_tokens: int = 0
     unfilled_rows: int = 0
     """Rows with a placeholder that nothing was given for."""
+    renamed_rows: int = 0
+    """Rows with the columns that the setting `columns` names."""
 
     def drop(self, line: int, reason: str) -> None:
         """Count a row that is not used."""
@@ -109,6 +111,7 @@ class Counts:
         for name in ("rows", "kept", "dropped_rows", "cut_rows", "total_tokens", "trained_tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unfilled_rows += other.unfilled_rows
+        self.renamed_rows += other.renamed_rows
         self.lengths.update(other.lengths)
         self.dropped += other.dropped[: NAMED_ROWS - len(self.dropped)]
 
@@ -200,6 +203,7 @@ def make_batch(chunk: Chunk, row_format: RowFormat | None, work: Work) -> Batch:
             continue
         counts.keep(example)
         counts.unfilled_rows += has_placeholder(content)
+        counts.renamed_rows += work.reading.applies(row)
         kept.append(example)
     return Batch(
         counts=counts,

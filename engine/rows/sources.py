@@ -108,6 +108,15 @@ class Reading:
     values: Mapping[str, str]
     """Placeholder → what stands in its place; empty leaves them."""
 
+    def applies(self, row: Any) -> bool:
+        """Whether a row has the columns that are to be renamed."""
+        return isinstance(row, dict) and all(name in row for name in self.columns.values())
+
+    def unused(self) -> str:
+        """What to say when that was so for no row."""
+        names = ", ".join(f"`{name}`" for name in self.columns.values())
+        return f"no row has the columns {names} that the setting `columns` names"
+
     def row(self, row: Any) -> Any:
         """A row under our names, with its placeholders filled in."""
         if self.columns:

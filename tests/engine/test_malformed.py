@@ -35,7 +35,7 @@ def test_a_malformed_file_is_prepared_or_refused_as_it_should(
         for batch in sets.set_batches(source, table, work):
             whole.add(batch.counts)
         named = sets.dropped_rows(source, whole)
-        said = sets.refusal(whole, table, [source], named)
+        said = sets.refusal(whole, table, [source], named, work.reading)
     except RunError as error:
         said = f"{error.failure}: {error}"
     if case.kept is None:
