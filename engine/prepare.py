@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ from engine.tokenise import NAMED_ROWS, Counts, Work
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
 DROPPED_TOLD = 20
+PROGRESS_SECONDS = 5.0
 PREPARED_VERSION = 2
 """Counts up when the same data and settings make other tokens than before."""
 
@@ -56,7 +58,9 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     except FileNotFoundError:  # it is not made again: somebody removed it
         raise RunError("disk_full", f"{run}: the run folder is gone") from None
     try:
-        report = _taken_over(run, part, data_hash, found) or _write(spec, found, work, part)
+        report = _taken_over(run, part, data_hash, found) or _write(
+            spec, found, work, part, _Progress(run)
+        )
         report = {**report, "data_hash": data_hash, "template": _template_name(spec)}
         write_json(part / "report.json", report)
     except BaseException:
@@ -131,13 +135,32 @@ def _under_names(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, A
     }
 
 
-def _write(spec: Spec, found: Sequence[Source], work: Work, folder: Path) -> dict[str, Any]:
+class _Progress:
+    """Tells the run's dashboard how far it is, every few seconds."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._rows = 0
+        self._told = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        """That many more rows are done."""
+        self._rows += rows
+        if time.monotonic() - self._told >= PROGRESS_SECONDS:
+            self._told = time.monotonic()
+            detail = f"{self._rows:,} rows"
+            tell(self._run, {}, "phase", phase="preparing", progress=None, detail=detail)
+
+
+def _write(
+    spec: Spec, found: Sequence[Source], work: Work, folder: Path, progress: _Progress
+) -> dict[str, Any]:
     whole, parts, ranges = Counts(), [], []
     columns = tokenise.schema(work.maker.columns)
     named: list[dict[str, Any]] = []
     with RowFile(folder / "rows.arrow", columns) as out:
         for source in found:
-            counts, row_format = _write_set(source, spec.data, work, out)
+            counts, row_format = _write_set(source, spec.data, work, out, progress)
             ranges.append((whole.kept, whole.kept + counts.kept))
             named += sets.dropped_rows(source, counts)
             parts.append(sets.set_report(source, counts, row_format))
@@ -160,7 +183,7 @@ def _write(spec: Spec, found: Sequence[Source], work: Work, folder: Path) -> dic
 
 
 def _write_set(
-    source: Source, table: DataTable, work: Work, out: RowFile
+    source: Source, table: DataTable, work: Work, out: RowFile, progress: _Progress
 ) -> tuple[Counts, str | None]:
     """Append the usable rows of one set; what became of its rows, and their format."""
     counts, said = Counts(), None
@@ -168,6 +191,7 @@ def _write_set(
         counts.add(batch.counts)
         said = said or batch.format
         out.write(batch.content)
+        progress.add(batch.counts.rows)
     return counts, said
 
 
