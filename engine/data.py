@@ -45,6 +45,11 @@ class Tokens:
         return len(self.input_ids)
 
     @property
+    def total(self) -> int:
+        """Tokens that pass through the model."""
+        return len(self.input_ids)
+
+    @property
     def trained(self) -> int:
         """Tokens that carry a loss; the first of a row is never predicted."""
         return len(self.labels) - self.labels.count(IGNORED) - (self.labels[0] != IGNORED)

@@ -19,20 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from engine import sets, tokenise
-from engine.data import ChatTokenizer, chat_template
+from engine.adapter import check_folder
+from engine.arrange import HELD_OUT, TRAINED_ON, arrange
+from engine.data import chat_template
+from engine.examples import maker
 from engine.failure import RunError, command
 from engine.fetch import read_fetched, read_spec
 from engine.record import read_json, tell, write_json
 from engine.rowfile import RowFile, keep_only
 from engine.rows import tables
 from engine.rows.sources import Source
-from engine.spec import DataTable, Spec
+from engine.spec import Spec
 from engine.tokenise import NAMED_ROWS, Counts, Work
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
 DROPPED_TOLD = 20
 PROGRESS_SECONDS = 5.0
-PREPARED_VERSION = 2
+PREPARED_VERSION = 3
 """Counts up when the same data and settings make other tokens than before."""
 
 
@@ -43,14 +46,16 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     model without a usable tokenizer or template.
     """
     model = read_fetched(run).path
-    found = sets.find_sources(spec.data)
+    check_folder(spec)
+    found = sets.find_sources(spec.data.data)
+    apart = sets.find_sources(spec.data.eval_data) if spec.data.eval_data else ()
     tokenizer = load_tokenizer(model)
-    template = chat_template(spec.model.template, tokenizer)
-    data_hash = _hash(spec, found, model, template)
+    made = maker(spec.method.stage, tokenizer, spec.model.template, spec.data.max_length)
+    data_hash = _hash(spec, (*found, *apart), model, _template(spec, tokenizer))
     there = _read_report(run)
     if there is not None and there["data_hash"] == data_hash:
         return there
-    work = sets.work_for(spec.data, ChatTokenizer(tokenizer, template, spec.data.max_length))
+    work = sets.work_for(spec.data, spec.method.stage, made)
     part = run / "prepared.tmp"
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -59,7 +64,7 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
         raise RunError("disk_full", f"{run}: the run folder is gone") from None
     try:
         report = _taken_over(run, part, data_hash, found) or _write(
-            spec, found, work, part, _Progress(run)
+            spec, found, apart, work, part, _Progress(run)
         )
         report = {**report, "data_hash": data_hash, "template": _template_name(spec)}
         write_json(part / "report.json", report)
@@ -89,7 +94,14 @@ def load_tokenizer(model: Path) -> Any:
 
 
 def _template_name(spec: Spec) -> str:
+    if spec.method.stage == "pretrain":
+        return "none"
     return spec.model.template or "the model's own"
+
+
+def _template(spec: Spec, tokenizer: Any) -> str:
+    plain = spec.method.stage == "pretrain"
+    return "" if plain else chat_template(spec.model.template, tokenizer)
 
 
 def _taken_over(
@@ -97,14 +109,17 @@ def _taken_over(
 ) -> dict[str, Any] | None:
     """What another run beside this one prepared of the same rows by the same settings."""
     for file in sorted(run.parent.glob("*/prepared/report.json")):
-        other, rows = file.parent.parent, file.parent / "rows.arrow"
+        other = file.parent.parent
         report = _read_report(other)
         if other == run or report is None or report["data_hash"] != data_hash or not _is_own(other):
             continue
         with suppress(OSError):
-            _link(rows, part / "rows.arrow")
+            for name in (TRAINED_ON, HELD_OUT):
+                if name == TRAINED_ON or report["eval_examples"]:
+                    _link(file.parent / name, part / name)
             return _under_names(report, [str(source.path) for source in found])
-        (part / "rows.arrow").unlink(missing_ok=True)
+        for name in (TRAINED_ON, HELD_OUT):
+            (part / name).unlink(missing_ok=True)
     return None
 
 
@@ -153,14 +168,28 @@ class _Progress:
 
 
 def _write(
-    spec: Spec, found: Sequence[Source], work: Work, folder: Path, progress: _Progress
+    spec: Spec,
+    found: Sequence[Source],
+    apart: Sequence[Source],
+    work: Work,
+    folder: Path,
+    progress: _Progress,
+) -> dict[str, Any]:
+    """Both the rows to train on and a second set to evaluate on, if there is one."""
+    report = _write_rows(spec, found, work, folder / TRAINED_ON, progress)
+    held = _write_rows(spec, apart, work, folder / HELD_OUT, progress) if apart else None
+    return {**report, **arrange(spec, folder), "eval": held, "stage": spec.method.stage}
+
+
+def _write_rows(
+    spec: Spec, found: Sequence[Source], work: Work, path: Path, progress: _Progress
 ) -> dict[str, Any]:
     whole, parts, ranges = Counts(), [], []
     columns = tokenise.schema(work.maker.columns)
     named: list[dict[str, Any]] = []
-    with RowFile(folder / "rows.arrow", columns) as out:
+    with RowFile(path, columns) as out:
         for source in found:
-            counts, row_format = _write_set(source, spec.data, work, out, progress)
+            counts, row_format = _write_set(source, work, out, progress)
             ranges.append((whole.kept, whole.kept + counts.kept))
             named += sets.dropped_rows(source, counts)
             parts.append(sets.set_report(source, counts, row_format))
@@ -170,7 +199,7 @@ def _write(
         raise RunError("bad_data", reason)
     taken = sets.rows_taken(found, ranges, spec.training.seed)
     if taken is not None:
-        keep_only(folder / "rows.arrow", taken)
+        keep_only(path, taken)
     return {
         **sets.summary(whole, spec.data.max_length),
         "schema": 1,
@@ -183,11 +212,11 @@ def _write(
 
 
 def _write_set(
-    source: Source, table: DataTable, work: Work, out: RowFile, progress: _Progress
+    source: Source, work: Work, out: RowFile, progress: _Progress
 ) -> tuple[Counts, str | None]:
     """Append the usable rows of one set; what became of its rows, and their format."""
     counts, said = Counts(), None
-    for batch in sets.set_batches(source, table, work):
+    for batch in sets.set_batches(source, work):
         counts.add(batch.counts)
         said = said or batch.format
         out.write(batch.content)
@@ -195,14 +224,20 @@ def _write_set(
     return counts, said
 
 
+def _is_random(spec: Spec, found: Sequence[Source]) -> bool:
+    """Whether the seed decides which rows there are, or their order."""
+    sampled = any(source.rows is not None or source.weight != 1 for source in found)
+    return sampled or spec.data.eval_split > 0 or spec.method.stage == "kto"
+
+
 def _hash(spec: Spec, found: Sequence[Source], model: Path, template: str) -> str:
     """What the tokens depend on, as one SHA-256."""
     whole = hashlib.sha256()
-    settings = spec.data.model_dump(exclude={"data"})
+    settings = spec.data.model_dump(exclude={"data", "eval_data"})
+    settings["eval_data"] = spec.data.eval_data is not None
     taken = [[source.rows, source.weight] for source in found]
-    sampled = any(source.rows is not None or source.weight != 1 for source in found)
-    seed = spec.training.seed if sampled else None
-    depends = ["prepared", PREPARED_VERSION, settings, taken, seed, template]
+    depends = ["prepared", PREPARED_VERSION, spec.method.stage, settings, taken]
+    depends += [spec.training.seed if _is_random(spec, found) else None, template]
     whole.update(json.dumps(depends, sort_keys=True).encode())
     data = [
         file
@@ -262,7 +297,7 @@ def main() -> int:
         report = prepare(spec, run)
         for line in told(report):
             print(line)  # noqa: T201
-        for warning in warnings(report, spec.data.max_length):
+        for warning in warnings(report, spec.data.max_length) + evaluation_warnings(report, spec):
             print(warning, file=sys.stderr)  # noqa: T201
             tell(run, {}, "warn", text=warning)
 
@@ -280,10 +315,28 @@ def told(report: Mapping[str, Any]) -> list[str]:
         f"{report['trained_tokens']:,} of {report['total_tokens']:,} tokens are learnt "
         f"({share:.1f} %)",
     ]
+    trained, held = report["examples"], report["eval_examples"]
+    what = "blocks" if report["stage"] == "pretrain" else "rows"
+    if held or what == "blocks":
+        evaluated = f", {held:,} to evaluate on" if held else ""
+        lines[0] += f"; {trained:,} {what} to train on{evaluated}"
     for row in report["dropped"][:DROPPED_TOLD]:
         lines.append(f"dropped: {row['file']}, {row['unit']} {row['line']}: {row['reason']}")
     more = report["dropped_rows"] - len(lines[3:])
     return [*lines, f"dropped: {more:,} more"] if more > 0 else lines
+
+
+def evaluation_warnings(report: Mapping[str, Any], spec: Spec) -> list[str]:
+    """What the user of a run should know of the second set that it evaluates on."""
+    held, too = report["eval"], report["eval_learnt_too"]
+    said = [f"eval_data: {text}" for text in warnings(held, spec.data.max_length)] if held else []
+    if too:
+        are = "is" if too == 1 else "are"
+        said.append(
+            f"{too:,} of the {held['kept']:,} rows of eval_data {are} in the training data too: "
+            "the evaluation looks better than the model is"
+        )
+    return said
 
 
 def warnings(report: Mapping[str, Any], max_length: int) -> list[str]:

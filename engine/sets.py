@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine import lengths, tokenise
+from engine.examples import READS
 from engine.failure import RunError
+from engine.methods import STAGE_FORMAT, Stage
 from engine.rows import files, sources
 from engine.rows.formats import format_named
 from engine.rows.sources import Reading, Source
@@ -16,13 +18,13 @@ from engine.spec import DataTable
 from engine.tokenise import Batch, Counts, Work
 
 
-def find_sources(table: DataTable) -> tuple[Source, ...]:
-    """The data sets of a run.
+def find_sources(named: str) -> tuple[Source, ...]:
+    """The data sets that a setting names.
 
     Raises RunError (bad_data) when one is not there.
     """
     try:
-        found = sources.sources(table.data)
+        found = sources.sources(named)
     except DataError as error:
         raise RunError("bad_data", f"{error.what}; {error.fix}") from None
     for source in found:
@@ -31,7 +33,7 @@ def find_sources(table: DataTable) -> tuple[Source, ...]:
     return found
 
 
-def work_for(table: DataTable, maker: tokenise.Maker) -> Work:
+def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
     """What is done with each row.
 
     Raises RunError (bad_data) for columns that no format has.
@@ -40,19 +42,25 @@ def work_for(table: DataTable, maker: tokenise.Maker) -> Work:
         reading = sources.reading(table.columns, table.model_name, table.model_author)
     except DataError as error:
         raise RunError("bad_data", f"{error.what}; {error.fix}") from None
-    return Work(maker=maker, reading=reading, system=table.system)
+    wanted = STAGE_FORMAT.get(stage, table.data_format)
+    return Work(
+        maker=maker,
+        reading=reading,
+        system=table.system,
+        expected=None if wanted == "auto" else format_named(wanted),
+        reads=READS[stage],
+    )
 
 
-def set_batches(source: Source, table: DataTable, work: Work) -> Iterator[Batch]:
+def set_batches(source: Source, work: Work) -> Iterator[Batch]:
     """The rows of one set, done.
 
     Raises RunError (bad_data) where its file cannot be read from there on.
     """
-    expected = None if table.data_format == "auto" else format_named(table.data_format)
     try:
         processes = tokenise.processes_for(files.disk_bytes(source.path))
         chunks = _readable(source)
-        yield from tokenise.batches(chunks, work, expected, processes)
+        yield from tokenise.batches(chunks, work, work.expected, processes)
     except DataError as error:
         raise unreadable(source, error) from None
 

@@ -20,10 +20,11 @@ from threading import Thread
 from typing import Any, Protocol
 
 from engine.failure import RunError
+from engine.methods import STAGES_OF
 from engine.rows import formats
 from engine.rows.formats import Readable, RowFormat
 from engine.rows.sources import Reading
-from engine.rows.turns import with_system
+from engine.rows.turns import system_before
 from engine.rows.values import Chunk, Conversation, RowError
 
 NAMED_ROWS = 100
@@ -52,6 +53,11 @@ class Example(Protocol):
         ...
 
     @property
+    def total(self) -> int:
+        """Tokens that pass through the model."""
+        ...
+
+    @property
     def trained(self) -> int:
         """Tokens that carry a loss."""
         ...
@@ -75,6 +81,10 @@ class Work:
     maker: Maker
     reading: Reading
     system: str | None
+    expected: RowFormat | None = None
+    """The only format that is read; None takes that of a set's first row."""
+    reads: type = Conversation
+    """What a row must hold for the stage."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -109,7 +119,7 @@ class Counts:
         self.kept += 1
         self.cut_rows += example.kept < example.length
         self.lengths[example.length] += 1
-        self.total_tokens += example.kept
+        self.total_tokens += example.total
         self.trained_tokens += example.trained
 
     def add(self, other: Counts) -> None:
@@ -234,8 +244,11 @@ def read(row: Any, row_format: RowFormat | None, work: Work) -> Readable:
     if isinstance(row, RowError):
         raise row
     row = work.reading.row(row)
-    content = formats.read(row, row_format or formats.format_of(row))
-    return with_system(content, work.system) if isinstance(content, Conversation) else content
+    known = row_format or formats.format_of(row)
+    content: Readable = system_before(formats.read(row, known), work.system)
+    if not isinstance(content, work.reads):
+        raise RowError(f"in the format `{known.name}`: set stage={STAGES_OF[known.name]}")
+    return content
 
 
 def has_placeholder(content: Readable) -> bool:

@@ -83,13 +83,25 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """Make a prepared run folder: (method, strategy, ranks, **training settings) → Run."""
+    """Make a prepared run folder: (method, strategy, ranks, **training settings) → Run.
+
+    `options` are settings of the table `method`; rows are those of their stage. `data` are more
+    settings of the table `data`.
+    """
 
     def made(
-        method: str, strategy: str, ranks: int, *, offload: str = "none", **training: Any
+        method: str,
+        strategy: str,
+        ranks: int,
+        *,
+        offload: str = "none",
+        options: dict[str, Any] | None = None,
+        data: dict[str, Any] | None = None,
+        **training: Any,
     ) -> Run:
-        folder = tmp_path_factory.mktemp(f"run {method} {strategy} $(x)")
-        data = make.data_file(folder / "some data.jsonl")
+        stage = (options or {}).get("stage", "sft")
+        folder = tmp_path_factory.mktemp(f"run {stage} {method} {strategy} $(x)")
+        rows = make.data_file(folder / "some data.jsonl", stage=stage)
         batch = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4 // ranks}
         settings = {
             "max_steps": 2,
@@ -104,8 +116,8 @@ def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         spec = Spec.model_validate(
             {
                 "model": {"model": str(tiny_model), "dtype": "float32"},
-                "data": {"data": str(data), "max_length": 128},
-                "method": {"method": method, "lora_rank": 4},
+                "data": {"data": str(rows), "max_length": 128, **(data or {})},
+                "method": {"method": method, "lora_rank": 4, **(options or {})},
                 "parallel": {
                     "strategy": strategy,
                     "device_kind": "cpu",

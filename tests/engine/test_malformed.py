@@ -8,6 +8,7 @@ import pytest
 
 from engine import sets
 from engine.data import ChatTokenizer
+from engine.examples import maker
 from engine.failure import RunError
 from engine.rows.sources import Source
 from engine.spec import DataTable
@@ -30,9 +31,10 @@ def test_a_malformed_file_is_prepared_or_refused_as_it_should(
     path = tmp_path / f"data{case.suffix}"
     path.write_bytes(case.content)
     table = DataTable(data=str(path), max_dropped_percent=99)
-    source, work, whole = Source(path=path), sets.work_for(table, chat), Counts()
+    made = chat if case.stage == "sft" else maker(case.stage, tokenizer(), None, 512)
+    source, work, whole = Source(path=path), sets.work_for(table, case.stage, made), Counts()
     try:
-        for batch in sets.set_batches(source, table, work):
+        for batch in sets.set_batches(source, work):
             whole.add(batch.counts)
         named = sets.dropped_rows(source, whole)
         said = sets.refusal(whole, table, [source], named, work.reading)

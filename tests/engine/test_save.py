@@ -84,7 +84,7 @@ def test_the_rows_that_fill_up_an_epoch_are_counted_as_the_library_repeats_them(
     from accelerate.data_loader import BatchSamplerShard
     from torch.utils.data import BatchSampler
 
-    from engine.recipes.sft import steps_per_epoch, uneven_epoch
+    from engine.schedule import steps_per_epoch, uneven_epoch
 
     batch = {"effective_batch_size": 8, "per_device_train_batch_size": 2}
     spec = making.spec(training=batch)

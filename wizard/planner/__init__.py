@@ -10,6 +10,7 @@ from wizard.planner.candidates import candidates
 from wizard.planner.making import Refusal, make
 from wizard.planner.pool import choose
 from wizard.planner.ranking import ranked
+from wizard.planner.stage import as_trained
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
 
@@ -22,6 +23,7 @@ def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     """
     _check(facts, answers)
     pool = choose(facts, answers)
+    facts = as_trained(facts, answers)
     results = [make(one, facts, answers, pool) for one in candidates(pool, answers.fixed)]
     made = [result for result in results if isinstance(result, Plan)]
     if not made:

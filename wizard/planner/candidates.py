@@ -16,7 +16,19 @@ SHARINGS = (
     ("zero3", "optimizer"),
     ("zero3", "parameters"),
 )
-ADAPTER_SETTINGS = frozenset({"lora_rank", "lora_alpha", "lora_dropout", "target_modules"})
+ADAPTER_SETTINGS = frozenset(
+    {
+        "lora_rank",
+        "lora_alpha",
+        "lora_dropout",
+        "target_modules",
+        "use_rslora",
+        "use_dora",
+        "init_lora_weights",
+        "modules_to_save",
+        "adapter",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,10 @@ BYTE_VOCABULARY = 1000
 """A smaller vocabulary has little more than a token for each byte."""
 
 
-def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, device: Device) -> None:
-    """The settings of the table `model`."""
+def decide_model(
+    ledger: Ledger, facts: Facts, method: str, strategy: str, device: Device, *, plain: bool
+) -> None:
+    """The settings of the table `model`; `plain` text has no turns for a template."""
     model = facts.model
     assert model is not None
     ledger.record("model", model.path or model.name, "you named it")
@@ -40,7 +42,9 @@ def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, devic
         "torch's own fused attention: always installed, no scores kept",
         {"eager": "keeps every attention score: memory grows with the square of the length"},
     )
-    if model.has_chat_template is False:
+    if plain:
+        ledger.decide("template", None, "plain text has no turns")
+    elif model.has_chat_template is False:
         ledger.decide("template", "chatml", "the model has none; this one is widely understood")
     else:
         ledger.decide("template", None, "the model's own chat template")
@@ -137,8 +141,8 @@ def decide_method(ledger: Ledger, method: str) -> None:
     )
 
 
-def decide_schedule(ledger: Ledger, facts: Facts, method: str) -> None:
-    """How long and at which rate, before the batch is known."""
+def decide_schedule(ledger: Ledger, facts: Facts, method: str, rates: tuple[float, float]) -> None:
+    """How long and at which rate (of full tuning, of an adapter), before the batch is known."""
     rows = facts.dataset.rows if facts.dataset else 0
     ledger.decide(
         "num_train_epochs",
@@ -148,9 +152,11 @@ def decide_schedule(ledger: Ledger, facts: Facts, method: str) -> None:
     )
     ledger.decide("max_steps", -1, "the epochs decide")
     if method == "full":
-        ledger.decide("learning_rate", 2e-5, "the usual rate when all weights move")
+        ledger.decide("learning_rate", rates[0], "the usual rate when all weights move")
     else:
-        ledger.decide("learning_rate", 2e-4, "adapters take a much higher rate than full tuning")
+        ledger.decide(
+            "learning_rate", rates[1], "adapters take a much higher rate than full tuning"
+        )
     ledger.decide("lr_scheduler_type", "cosine", "falls slowly at first and ends near zero")
     ledger.decide("warmup_ratio", 0.03, "the first steps are small while Adam's averages settle")
     ledger.decide("weight_decay", 0.0, "short runs on a trained model do not need it")
@@ -184,4 +190,6 @@ def decide_rhythm(ledger: Ledger, steps: int | None) -> None:
         f"a curve of {counted(steps, 'step') if steps else 'an unknown number of steps'}",
     )
     quarter = 500 if steps is None else max(1, min(500, math.ceil(steps / 4)))
+    every = int(ledger.answers.fixed.get("eval_steps") or 1)
+    quarter = math.ceil(quarter / every) * every
     ledger.decide("save_steps", quarter, "four checkpoints or more, at most 500 steps apart")

@@ -15,7 +15,7 @@ from engine.spec import Spec
 from wizard.answers import Answers
 from wizard.facts import Device, Facts
 from wizard.plan import Plan
-from wizard.planner import defaults
+from wizard.planner import defaults, stage
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, solve
 from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate
 from wizard.planner.ledger import Ledger
@@ -55,6 +55,7 @@ def make(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Pl
     if candidate.strategy == "ddp" and batch.devices == 1:
         return _refused("this batch leaves one device only", "effective_batch_size", 0)
     batch = _for_cpu(batch) if pool.kind == "cpu" else batch
+    batch = stage.suits(batch, stage.stage_of(facts, answers), answers.fixed)
     _decide(ledger, replace(candidate, devices=batch.devices), facts, pool, batch)
     try:
         spec = _sized(ledger, facts, pool, batch)
@@ -95,17 +96,23 @@ def _batch(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> 
 
 def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batch: Batch) -> None:
     """Everything but the micro-batch, checkpointing and what follows from the steps."""
-    defaults.decide_model(ledger, facts, candidate.method, candidate.strategy, pool.smallest)
+    learnt = stage.stage_of(facts, ledger.answers)
+    plain = learnt == "pretrain"
+    method, strategy = candidate.method, candidate.strategy
+    defaults.decide_model(ledger, facts, method, strategy, pool.smallest, plain=plain)
     defaults.decide_data(ledger, facts)
     ledger.decide("method", candidate.method, describe(candidate.method))
     defaults.decide_method(ledger, candidate.method)
+    stage.decide_stage(ledger, learnt)
+    stage.decide_adapter_options(ledger, full=candidate.method == "full")
+    stage.decide_evaluation(ledger)
     ledger.decide("strategy", candidate.strategy, sharing_reason(candidate, pool))
     ledger.decide("device_kind", pool.kind, pool.reason)
     ledger.decide("num_devices", candidate.devices, _count_reason(candidate, pool))
     ledger.decide("devices", *_names(candidate, pool))
     ledger.decide("offload", candidate.offload, _offload_reason(candidate.offload))
     defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
-    defaults.decide_schedule(ledger, facts, candidate.method)
+    defaults.decide_schedule(ledger, facts, candidate.method, stage.RATES[learnt])
     note = _rest_note(facts, batch)
     ledger.decide("effective_batch_size", batch.effective, batch.reason, note=note)
 
@@ -163,6 +170,7 @@ def _sized(ledger: Ledger, facts: Facts, pool: Pool, batch: Batch) -> Spec:
     model = facts.model
     assert model is not None
     defaults.decide_rhythm(ledger, _steps(ledger, facts, batch))
+    stage.decide_evaluation_rhythm(ledger)
     budget = budget_of(pool, facts, batch.devices)
 
     def fitting(micro: int, *, checkpointing: bool) -> bool:

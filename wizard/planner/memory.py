@@ -55,6 +55,7 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
     case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
     found = None if case.cpu else simulated(spec, model, shape)
     live = live_parts(case) if found is None else found.parts
+    live = (*live, *_reference(case))
     parts = (*live, *_around(case, live))
     device_bytes = sum(part.bytes for part in parts)
     host_bytes = case.ranks * (device_bytes if case.cpu else RANK_PROCESS_BYTES) + _offloaded(case)
@@ -82,6 +83,16 @@ def fits(spec: Spec, model: Model, budget: Budget) -> bool:
         if at_least(setup) * (1 + ALLOCATOR_SHARE) + around > budget.device_bytes:
             return False
     return estimate(spec, model, budget).fits
+
+
+def _reference(case: Case) -> tuple[MemoryPart, ...]:
+    """The adapter that training is held to, where one is gone on with: a frozen copy."""
+    method = case.spec.method
+    if method.adapter is None or method.stage not in ("dpo", "kto"):
+        return ()
+    size = case.adapter * case.trainable_bytes
+    text = f"the adapter as it was: {case.adapter:,} × {case.trainable_bytes} B"
+    return (_part("reference", size, text),)
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:

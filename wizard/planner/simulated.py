@@ -80,16 +80,17 @@ def setup_of(spec: Spec, model: Model, shape: Shape) -> Setup | None:
     if block is None or targets is None:
         return None
     training = spec.training
+    sequences = training.per_device_train_batch_size * spec.method.sequences_per_row
     setup = Setup(
         block=block,
         stack=_stack(spec),
         method=spec.method.method,
         weight_dtype=spec.model.dtype,
-        micro_batch=training.per_device_train_batch_size,
+        micro_batch=sequences,
         length=spec.data.max_length,
         checkpointing=training.gradient_checkpointing,
         attention=ATTENTIONS[spec.model.attn_implementation],
-        padded=training.per_device_train_batch_size > 1,
+        padded=sequences > 1,
         accumulates=training.gradient_accumulation_steps > 1,
         lora_rank=spec.method.lora_rank,
         lora_dropout=spec.method.lora_dropout,

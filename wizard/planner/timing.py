@@ -19,8 +19,11 @@ def timed(plan: Plan, facts: Facts, pool: Pool) -> Plan:
     """The plan with its times; unchanged where the device, its links or the layers are unknown.
 
     Every row counts as `max_length` tokens, so that rows that are shorter come out faster.
+    Preferences are not timed: the reference model's own pass is none of the step that is known.
     """
     assert facts.model is not None
+    if plan.spec.method.stage not in ("sft", "pretrain"):
+        return plan
     shape = shape_of(facts.model)
     setup = None if shape is None else setup_of(plan.spec, facts.model, shape)
     if setup is None:

@@ -11,6 +11,7 @@ METHOD_REASONS = {
     "lora": "an adapter beside unchanged weights: nearly full quality, a fraction of the memory",
     "qlora": "an adapter on 4-bit weights: far less weight memory, expanded anew in each pass",
 }
+STAGES = {"pretrain": "Pre-training", "dpo": "DPO", "kto": "KTO", "reward": "Reward model"}
 SHARDED = {
     "none": "ZeRO-3",
     "optimizer": "ZeRO-3, optimizer on the host",
@@ -37,7 +38,8 @@ def title(spec: Spec) -> str:
     method = {"full": "Full", "lora": "LoRA", "qlora": "QLoRA"}[spec.method.method]
     rank = "" if spec.method.method == "full" else f" r{spec.method.lora_rank}"
     dtype = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}[spec.model.dtype]
-    return f"{method}{rank} {dtype}, {_sharing(spec)}"
+    stage = "" if spec.method.stage == "sft" else f"{STAGES[spec.method.stage]}, "
+    return f"{stage}{method}{rank} {dtype}, {_sharing(spec)}"
 
 
 def _sharing(spec: Spec) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.methods import Stage
 from tests.fakes.data.rows import ALPACA, BAD, BAD_ALPACA, BAD_PAIRS, GOOD, ODD
 
 PAIR = {"prompt": "q", "completion": "a"}
@@ -30,6 +31,8 @@ class Case:
     refused: str = ""
     """Words of why the whole file is refused."""
     suffix: str = ".jsonl"
+    stage: Stage = "sft"
+    """What reads such rows."""
 
 
 def cases() -> list[Case]:
@@ -241,10 +244,11 @@ def _csv() -> Iterator[Case]:
 
 def _text() -> Iterator[Case]:
     yield Case(
-        name="text: no conversation",
+        name="text: each line is a document",
         content=b"one\n\ntwo\n",
-        refused="keys are text",
+        kept=2,
         suffix=".txt",
+        stage="pretrain",
     )
 
 
