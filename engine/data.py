@@ -1,4 +1,11 @@
-"""Data: conversations become tokens, of which only the answers are learnt."""
+"""Data: conversations become tokens, of which only the answers are learnt.
+
+Templates do not say which text is an answer, so it is found: a conversation is rendered up to an
+answer, as the model would be asked, and up to its end; what the second has more than the first is
+the answer. Where the beginning of a conversation reads otherwise alone than within the whole (as
+with templates that take the reasoning out of earlier answers), a mark in the answer's place shows
+where it stands. Characters then become tokens by the offsets that the tokenizer gives.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def find_sources(named: str) -> tuple[Source, ...]:
     except DataError as error:
         raise RunError("bad_data", f"{error.what}; {error.fix}") from None
     for source in found:
-        if not source.path.exists():
+        if not sources.exists(source.path):
             raise RunError("bad_data", f"{source.path}: no such data file")
     return found
 

@@ -40,7 +40,7 @@ def sources(text: str) -> tuple[Source, ...]:
     backslash never separates. Raises DataError for a count or a weight of nothing.
     """
     whole = _path(text)
-    if _exists(whole):
+    if exists(whole):
         return (Source(path=whole),)
     return tuple(_source(part.strip().replace("\\,", ",")) for part in SEPARATOR.split(text))
 
@@ -50,7 +50,7 @@ def _source(part: str) -> Source:
         raise DataError("a data set has no name", FIX)
     whole = _path(part)
     found = SAMPLED.fullmatch(part)
-    if _exists(whole) or found is None:
+    if exists(whole) or found is None:
         return Source(path=whole)
     rows = None if found["rows"] is None else int(found["rows"])
     weight = float(found["weight"] or 1)
@@ -69,7 +69,8 @@ def _path(text: str) -> Path:
         raise DataError(f"nobody here has the home {home}", "write the folder out") from None
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Whether there is something at a path, also at one that no file can have."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -83,7 +84,7 @@ def joined(parts: Sequence[str]) -> str:
 
 def _is_there(text: str) -> bool:
     try:
-        return _exists(_path(text))
+        return exists(_path(text))
     except DataError:
         return False
 

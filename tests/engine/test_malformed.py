@@ -24,11 +24,16 @@ def chat() -> ChatTokenizer:
     return ChatTokenizer(tokenizer(), TEMPLATE, 512)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("malformed")
+
+
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_a_malformed_file_is_prepared_or_refused_as_it_should(
-    case: Case, chat: ChatTokenizer, tmp_path: Path
+    case: Case, chat: ChatTokenizer, folder: Path
 ) -> None:
-    path = tmp_path / f"data{case.suffix}"
+    path = folder / f"data{case.suffix}"
     path.write_bytes(case.content)
     table = DataTable(data=str(path), max_dropped_percent=99)
     made = chat if case.stage == "sft" else maker(case.stage, tokenizer(), None, 512)
