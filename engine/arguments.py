@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from engine.shard import BACKENDS, deepspeed_config
+from engine.shard import trainer_settings
 from engine.spec import Spec
 
 SMOKE_STEPS = 2
@@ -13,9 +13,9 @@ SMOKE_STEPS = 2
 
 def shared(spec: Spec, run: Path, *, smoke: bool) -> dict[str, Any]:
     """The part of transformers' TrainingArguments that does not depend on the stage."""
-    training, parallel, dtype = spec.training, spec.parallel, spec.model.dtype
-    alone, sharded = parallel.strategy == "single", parallel.strategy == "zero3"
+    training, dtype = spec.training, spec.model.dtype
     return {
+        **trainer_settings(spec),
         "output_dir": str(run / "checkpoints"),
         "num_train_epochs": training.num_train_epochs,
         "max_steps": SMOKE_STEPS if smoke else training.max_steps,
@@ -28,23 +28,13 @@ def shared(spec: Spec, run: Path, *, smoke: bool) -> dict[str, Any]:
         "weight_decay": training.weight_decay,
         "max_grad_norm": training.max_grad_norm,
         "optim": training.optim,
-        "gradient_checkpointing": training.gradient_checkpointing,
-        # DeepSpeed gathers an adapter's base weights again only in the reentrant kind.
-        "gradient_checkpointing_kwargs": {
-            "use_reentrant": sharded and spec.method.method != "full",
-        },
         "bf16": dtype == "bfloat16",
         "fp16": dtype == "float16",
-        "use_cpu": parallel.device_kind == "cpu",
-        "ddp_backend": None if alone else BACKENDS[parallel.device_kind],
-        "ddp_timeout": parallel.ddp_timeout,
-        "ddp_find_unused_parameters": False,
-        "deepspeed": deepspeed_config(spec) if sharded else None,
         "seed": training.seed,
         "data_seed": training.seed,
         "remove_unused_columns": True,
         "dataloader_num_workers": 0,
-        "dataloader_pin_memory": parallel.device_kind != "cpu",
+        "dataloader_pin_memory": spec.parallel.device_kind != "cpu",
         "dataloader_drop_last": False,
         "logging_strategy": "steps",
         "logging_steps": 1 if smoke else training.logging_steps,

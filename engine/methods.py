@@ -162,3 +162,14 @@ class MethodTable(Table):
                 "leave one out"
             )
         return self
+
+
+REFERENCE_PASS = "the reference's log-probabilities, once for every row"
+
+
+def needs_reference(method: MethodTable) -> bool:
+    """Whether log-probabilities of the model as it was are computed before the first step.
+
+    An adapter can be put aside to ask them again in every step; changed weights can not.
+    """
+    return method.stage in ("dpo", "kto") and method.method == "full"

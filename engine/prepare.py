@@ -201,7 +201,7 @@ def _write_rows(
     if taken is not None:
         keep_only(path, taken)
     return {
-        **sets.summary(whole, spec.data.max_length),
+        **sets.summary(whole, sets.cut_length(spec.method.stage, spec.data)),
         "schema": 1,
         "kept": whole.kept if taken is None else len(taken),
         "usable": whole.kept,

@@ -84,7 +84,7 @@ def preview(settings: dict[str, Any], samples: int) -> None:
     shown = 0
     for source in found:
         shown += _samples(source, work, tokenizer, samples - shown)
-    report = _report(found, table, work)
+    report = _report(found, table, work, sets.cut_length(stage, table))
     template = "none" if stage == "pretrain" else model.template or "the model's own"
     say("report", template=template, stage=stage, **report)
 
@@ -186,7 +186,9 @@ def _parts(example: Any) -> list[tuple[list[int], bool]]:
     ]
 
 
-def _report(found: Sequence[Source], table: DataTable, work: Work) -> dict[str, Any]:
+def _report(
+    found: Sequence[Source], table: DataTable, work: Work, cut_length: int | None
+) -> dict[str, Any]:
     whole, parts, reasons = Counts(), [], []
     named: list[dict[str, Any]] = []
     for source in found:
@@ -198,7 +200,7 @@ def _report(found: Sequence[Source], table: DataTable, work: Work) -> dict[str, 
         parts.append(sets.set_report(source, counts, said))
         reasons += [broken] if broken else []
     reason = reasons[0] if reasons else sets.refusal(whole, table, found, named, work.reading)
-    summary = sets.summary(whole, table.max_length)
+    summary = sets.summary(whole, cut_length)
     if whole.total_tokens:
         for text in prepare.warnings({**summary, "sets": parts}, table.max_length):
             say("warning", text=text)

@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         setting="init_lora_weights",
-        broken=lambda s: _takes_from_weights(s) and _zero3(s),
+        broken=lambda s: _takes_from_weights(s) and s.parallel.strategy in ("zero3", "fsdp"),
         why="the adapter starts from whole matrices, of which each rank has a share",
         nearest="init_lora_weights=default",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -19,6 +18,7 @@ from engine.adapter import save_plain, takes_from_weights
 from engine.failure import RunError
 from engine.fetch import Fetched
 from engine.measure import StepMeter
+from engine.outcome import model_card
 from engine.record import read_json, write_json
 from engine.report import Report
 from engine.spec import Spec
@@ -56,6 +56,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
             self.stopped = self._agree_to_stop(args, state.global_step)
         if self.stopped and args.save_strategy != "no":
             control.should_save = control.should_training_stop = True
+            control.should_evaluate = False
         if control.should_save:
             self._about_to_save(control)
         if control.should_evaluate:
@@ -280,7 +281,7 @@ def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Re
     # PEFT notes the folder the base was loaded from; elsewhere only its name can be found again.
     for adapter in getattr(trainer.model, "peft_config", {}).values():
         adapter.base_model_name_or_path = spec.model.model
-    trainer.save_model(str(part))
+    write_weights(trainer, spec, part)
     barrier()
     if not main:
         return
@@ -299,42 +300,40 @@ def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Re
     report.write("saved", path=str(folder), bytes=size, seconds=seconds)
 
 
-def model_card(spec: Spec, fetched: Fetched) -> str:
-    """README.md of the tuned model: what it was made from, and how."""
-    name = spec.model.model
-    licence = base_licence(fetched.path)
-    front = {
-        "base_model": name if fetched.source != "local" else None,
-        "license": licence,
-        "library_name": "transformers" if spec.method.method == "full" else "peft",
-    }
-    lines = [f"{key}: {json.dumps(value)}" for key, value in front.items() if value]
-    training = spec.training
-    facts = {
-        "Base model": name,
-        "Base revision": fetched.revision or "unknown",
-        "Base licence": licence or "unknown",
-        "Stage": spec.method.stage,
-        "Method": spec.method.method
-        + ("" if spec.method.method == "full" else f", rank {spec.method.lora_rank}"),
-        "Effective batch size": training.effective_batch_size,
-        "Learning rate": f"{training.learning_rate:g}, {training.lr_scheduler_type}",
-        "Tokens per row": f"at most {spec.data.max_length}",
-        "Seed": training.seed,
-    }
-    table = [f"- {key}: {value}" for key, value in facts.items()]
-    return "\n".join(["---", *lines, "---", "", "# Fine-tuned model", "", *table, ""])
+def write_weights(trainer: Any, spec: Spec, folder: Path) -> None:
+    """Weights, configuration and tokenizer; all ranks take part.
+
+    Of the trainer's own ways only ZeRO-3's is used: with FSDP it would write nothing, or gather an
+    adapter's base too, and with ZeRO-1 and -2 it would write tied weights twice.
+    """
+    if spec.parallel.strategy == "zero3":
+        trainer.save_model(str(folder))
+        return
+    sharded = spec.parallel.strategy == "fsdp"
+    weights = whole_weights(trainer.model, spec) if sharded else None
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(str(folder), state_dict=weights)
+        trainer.processing_class.save_pretrained(str(folder))
 
 
-def base_licence(folder: Path) -> str | None:
-    """The licence that the base model's own card names."""
-    try:
-        text = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    front = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
-    found = re.search(r"^license:\s*(\S+)\s*$", front[1], re.MULTILINE) if front else None
-    return found[1].strip("'\"") if found else None
+def whole_weights(model: torch.nn.Module, spec: Spec) -> dict[str, torch.Tensor]:
+    """What FSDP shards, gathered into rank 0's host memory; of an adapter nothing else.
+
+    FSDP trains a float32 copy: all weights go back to the number format they came in.
+    """
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    adapter = spec.method.method != "full"
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=adapter)
+    weights = get_model_state_dict(model, options=options)
+    if adapter or not weights:
+        return weights
+    dtype = getattr(torch, spec.model.dtype)
+    whole: dict[int, torch.Tensor] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        # Tied weights stay one tensor, so that they are written once.
+        weights[name] = whole.setdefault(id(parameter), weights[name].to(dtype))
+    return weights
 
 
 def gather(value: dict[str, Any]) -> list[dict[str, Any]]:
@@ -344,52 +343,3 @@ def gather(value: dict[str, Any]) -> list[dict[str, Any]]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
-
-
-def result(
-    run: Path, ranks: list[dict[str, Any]], seconds: float, best: dict[str, Any] | None
-) -> dict[str, Any]:
-    """`result.json`: what every rank measured beside what the plan predicted.
-
-    Numbers are of this attempt: a resumed run counts the steps it made itself. `best` is the
-    checkpoint that `model/` was made of, where the run evaluated.
-    """
-    first = ranks[0]
-    busy = first["training_seconds"]
-    losses = first["losses"] or [None]
-    return {
-        "schema": 1,
-        "measured": {
-            "memory_peak_bytes": [rank["memory_peak_bytes"] for rank in ranks],
-            "process_memory_peak_bytes": [rank["process_memory_peak_bytes"] for rank in ranks],
-            "tokens_per_second": sum(rank["tokens"] for rank in ranks) / busy if busy else None,
-            "step_seconds": first["step_seconds"],
-            "steps": first["steps"],
-            "train_loss_first": losses[0],
-            "train_loss_last": losses[-1],
-            "seconds": round(seconds, 3),
-        },
-        "best": best,
-        "predicted": _predicted(run),
-    }
-
-
-def best_of(trainer: Any) -> dict[str, Any] | None:
-    """The step whose checkpoint became the model, and the metric that chose it."""
-    state, args = trainer.state, trainer.args
-    if not args.load_best_model_at_end or state.best_model_checkpoint is None:
-        return None
-    return {
-        "step": state.best_global_step,
-        "metric": args.metric_for_best_model,
-        "value": state.best_metric,
-        "checkpoint": Path(state.best_model_checkpoint).name,
-    }
-
-
-def _predicted(run: Path) -> dict[str, Any] | None:
-    try:
-        memory = json.loads((run / "plan.json").read_text(encoding="utf-8"))["memory"]
-        return {"device_bytes": memory["device_bytes"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

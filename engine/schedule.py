@@ -11,7 +11,7 @@ from engine.spec import Spec
 def steps_per_epoch(spec: Spec, rows: int) -> int:
     """Optimizer steps in which every row is seen once."""
     training = spec.training
-    rows_at_once = training.per_device_train_batch_size * spec.parallel.num_devices
+    rows_at_once = training.per_device_train_batch_size * spec.parallel.ranks
     batches = math.ceil(rows / rows_at_once)
     return max(1, math.ceil(batches / training.gradient_accumulation_steps))
 
@@ -30,7 +30,7 @@ def uneven_epoch(spec: Spec, rows: int) -> str | None:
     Ranks must make as many batches each, or those with more would wait for ever in a collective;
     leaving the last rows out would lose them. So rows from the epoch's start fill it up.
     """
-    ranks, at_once = spec.parallel.num_devices, spec.training.per_device_train_batch_size
+    ranks, at_once = spec.parallel.ranks, spec.training.per_device_train_batch_size
     repeated = -rows % (ranks * at_once)
     if ranks == 1 or not repeated or total_steps(spec, rows) < steps_per_epoch(spec, rows):
         return None

@@ -139,9 +139,17 @@ def refusal(
     )
 
 
-def summary(counts: Counts, max_length: int) -> dict[str, Any]:
-    """Counts of rows and tokens as plain values; tokens are those of one pass over every set."""
-    kept = lengths.cut(counts.lengths, max_length)
+def cut_length(stage: Stage, table: DataTable) -> int | None:
+    """Tokens at which a row is cut."""
+    return None if stage == "pretrain" else table.max_length
+
+
+def summary(counts: Counts, max_length: int | None) -> dict[str, Any]:
+    """Counts of rows and tokens as plain values; tokens are those of one pass over every set.
+
+    Without a `max_length` nothing is cut: text goes on in the next block.
+    """
+    kept = counts.lengths if max_length is None else lengths.cut(counts.lengths, max_length)
     return {
         "rows": counts.rows,
         "kept": counts.kept,

@@ -77,7 +77,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         data_hash=prepared["data_hash"],
     )
 
-    from engine import adapter, arrange, save, schedule, shard
+    from engine import adapter, arrange, outcome, save, schedule, shard
     from engine.measure import StepMeter
     from engine.recipes import recipe
 
@@ -90,8 +90,9 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if not options.smoke:
         say(report, schedule.uneven_epoch(spec, prepared["examples"]))
     shard.start_ranks(spec)
-    if RANK == 0 and spec.parallel.strategy == "zero3":
-        write_json(run / "ds_config.json", shard.deepspeed_config(spec))
+    shown = shard.shown(spec)
+    if RANK == 0 and shown is not None:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shown)
     settings = recipe(spec).arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
@@ -126,7 +127,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     name = "smoke.json" if options.smoke else "result.json"
     is_news = meter.step_seconds or not (run / name).exists()
     if RANK == 0 and not checkpoints.stopped and is_news:
-        result = save.result(run, measured, time.monotonic() - began, save.best_of(trainer))
+        result = outcome.result(run, measured, time.monotonic() - began, outcome.best_of(trainer))
         write_json(run / name, result)
     report.totals = {
         "steps": len(meter.step_seconds),
@@ -150,6 +151,7 @@ def load(
 
     from engine import adapter, model
     from engine.data import chat_template
+    from engine.methods import REFERENCE_PASS, needs_reference
     from engine.prepare import load_tokenizer
     from engine.recipes import recipe
 
@@ -159,7 +161,7 @@ def load(
     if spec.method.stage != "pretrain":
         tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
     base = model.load_base(spec, fetched.path, LOCAL_RANK)
-    report.phase("wrapping")
+    report.phase("wrapping", detail=REFERENCE_PASS if needs_reference(spec.method) else None)
     adapter.fit_vocabulary(spec, base, tokenizer)
     base, config = adapter.wrapped(spec, base, fetched.revision)
     build = recipe(spec).build
@@ -196,10 +198,10 @@ def own_device(spec: Spec) -> str:
 
     Raises RunError (no_devices) when it is not there, (bad_spec) when torchrun and spec differ.
     """
-    if spec.parallel.num_devices != WORLD_SIZE:
+    if spec.parallel.ranks != WORLD_SIZE:
         raise RunError(
             "bad_spec",
-            f"num_devices is {spec.parallel.num_devices}, but torchrun started {WORLD_SIZE} ranks",
+            f"num_devices makes {spec.parallel.ranks} ranks, but torchrun started {WORLD_SIZE}",
         )
     import torch
 

@@ -67,6 +67,19 @@ def test_an_adapter_that_is_gone_on_with_is_kept_as_reference() -> None:
     assert "reference" not in {part.name for part in new.memory.parts}
 
 
+def test_an_embedding_that_is_trained_whole_is_counted_with_its_states() -> None:
+    sizes = {"max_length": 1024, "effective_batch_size": 8, "per_device_train_batch_size": 1}
+    alone = lora(of("messages"), **sizes)
+    whole = lora(of("messages"), **sizes, modules_to_save="embed_tokens,lm_head")
+
+    given = facts().model
+    assert given is not None
+    assert given.embedding_parameters is not None
+    (part,) = [p for p in whole.memory.parts if p.name == "modules trained whole"]
+    assert part.bytes == given.embedding_parameters * 16
+    assert whole.memory.device_bytes > alone.memory.device_bytes + part.bytes
+
+
 def test_preferences_move_the_weights_far_less_than_answers_do() -> None:
     rates = {shape: lora(of(shape)).spec.training.learning_rate for shape in ("messages", "kto")}
 

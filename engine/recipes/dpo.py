@@ -15,26 +15,30 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import DPOConfig, DPOTrainer
 
 from engine.arguments import shared
+from engine.methods import needs_reference
+from engine.shard import refine
 from engine.spec import Spec
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> DPOConfig:
     """The trainer's settings; making them starts the ranks' process group."""
     method = spec.method
-    return DPOConfig(
+    settings = DPOConfig(
         **shared(spec, run, smoke=smoke),
         beta=0.1 if method.beta is None else method.beta,
         loss_type=[method.loss_type or "sigmoid"],
         label_smoothing=method.label_smoothing or 0.0,
         # With dropout on, the model would differ from its own reference before the first step.
         disable_dropout=True,
-        precompute_ref_log_probs=method.method == "full",
+        precompute_ref_log_probs=needs_reference(method),
         precompute_ref_batch_size=spec.training.per_device_train_batch_size,
         # `prepare` has cut and dropped what is too long, and said so: nothing is left to TRL.
         max_length=None,
         padding_free=False,
         train_sampling_strategy="random",
     )
+    refine(spec, settings)
+    return settings
 
 
 class Trainer(DPOTrainer):  # type: ignore[misc]

@@ -10,19 +10,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 from transformers import PreTrainedModel, TrainerCallback
 from trl import KTOConfig, KTOTrainer
 
 from engine.arguments import shared
+from engine.methods import needs_reference
+from engine.shard import refine
 from engine.spec import Spec
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> KTOConfig:
     """The trainer's settings; making them starts the ranks' process group."""
     method = spec.method
-    return KTOConfig(
+    settings = KTOConfig(
         **shared(spec, run, smoke=smoke),
         beta=0.1 if method.beta is None else method.beta,
         loss_type=method.loss_type or "kto",
@@ -30,12 +32,14 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> KTOConfig:
         undesirable_weight=method.undesirable_weight or 1.0,
         # With dropout on, the model would differ from its own reference before the first step.
         disable_dropout=True,
-        precompute_ref_log_probs=method.method == "full",
+        precompute_ref_log_probs=needs_reference(method),
         precompute_ref_batch_size=spec.training.per_device_train_batch_size,
         # `prepare` has cut and dropped what is too long, and said so: nothing is left to TRL.
         max_length=None,
         train_sampling_strategy="sequential",
     )
+    refine(spec, settings)
+    return settings
 
 
 def with_neighbours(rows: Dataset, at_once: int) -> Dataset:

@@ -10,12 +10,13 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from engine.arguments import shared
+from engine.shard import refine
 from engine.spec import Spec
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
     """The trainer's settings; making them starts the ranks' process group."""
-    return SFTConfig(
+    settings = SFTConfig(
         **shared(spec, run, smoke=smoke),
         # `prepare` has packed the text into blocks already: nothing is cut or packed here.
         max_length=None,
@@ -24,6 +25,8 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
         dataset_kwargs={"skip_prepare_dataset": True},
         train_sampling_strategy="random",
     )
+    refine(spec, settings)
+    return settings
 
 
 def build(

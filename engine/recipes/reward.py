@@ -14,12 +14,13 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import RewardConfig, RewardTrainer
 
 from engine.arguments import shared
+from engine.shard import refine
 from engine.spec import Spec
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> RewardConfig:
     """The trainer's settings; making them starts the ranks' process group."""
-    return RewardConfig(
+    settings = RewardConfig(
         **shared(spec, run, smoke=smoke),
         center_rewards_coefficient=spec.method.center_rewards_coefficient,
         disable_dropout=True,
@@ -27,6 +28,8 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> RewardConfig:
         max_length=None,
         train_sampling_strategy="random",
     )
+    refine(spec, settings)
+    return settings
 
 
 def build(

@@ -10,12 +10,13 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from engine.arguments import shared
+from engine.shard import refine
 from engine.spec import Spec
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
     """The trainer's settings; making them starts the ranks' process group."""
-    return SFTConfig(
+    settings = SFTConfig(
         **shared(spec, run, smoke=smoke),
         max_length=None,
         packing=False,
@@ -23,6 +24,8 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
         dataset_kwargs={"skip_prepare_dataset": True},
         train_sampling_strategy="random",
     )
+    refine(spec, settings)
+    return settings
 
 
 def build(

@@ -258,7 +258,7 @@ def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         "from engine.rows.sources import reading\n"
         "from engine.rows.values import Parsed\n"
         "def slow(*_):\n"
-        "    print(os.getpid(), flush=True)\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"
         "    time.sleep(60)\n"
         "tokenise.make_batch = slow\n"
         "tokenise.PARENT_SECONDS = 0.1\n"

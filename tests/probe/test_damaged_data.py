@@ -35,7 +35,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def said(error: DataError) -> None:
+def check(error: DataError) -> None:
     assert error.what
     assert "\n" not in error.what
     assert error.fix
@@ -46,7 +46,8 @@ def read(path: Path) -> int | None:
     try:
         found = list(files.rows(path))
     except DataError as error:
-        return said(error)
+        check(error)
+        return None
     lines = [line for line, _ in found]
     assert lines == sorted(lines)
     assert all(str(row) for _, row in found if isinstance(row, RowError))

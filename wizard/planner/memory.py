@@ -23,6 +23,7 @@ RANK_PROCESS_BYTES = 960 * MIB
 """A rank's process with the training libraries loaded, measured without the weights."""
 CPU_ALLOCATOR_SHARE = 0.7
 """What the C library's allocator holds beyond live short-lived tensors: it seldom gives back."""
+WHOLE_MODULE_BYTES = 16
 SHORT_LIVED = frozenset({"activations", "layer workspace", "loss"})
 ALLOCATOR_SHARE = 0.05
 ALLOCATOR_BYTES = 300 * MIB
@@ -55,7 +56,7 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
     case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
     found = None if case.cpu else simulated(spec, model, shape)
     live = live_parts(case) if found is None else found.parts
-    live = (*live, *_reference(case))
+    live = (*live, *_reference(case), *_whole_modules(case))
     parts = (*live, *_around(case, live))
     device_bytes = sum(part.bytes for part in parts)
     host_bytes = case.ranks * (device_bytes if case.cpu else RANK_PROCESS_BYTES) + _offloaded(case)
@@ -93,6 +94,18 @@ def _reference(case: Case) -> tuple[MemoryPart, ...]:
     size = case.adapter * case.trainable_bytes
     text = f"the adapter as it was: {case.adapter:,} × {case.trainable_bytes} B"
     return (_part("reference", size, text),)
+
+
+def _whole_modules(case: Case) -> tuple[MemoryPart, ...]:
+    """Embedding and output head trained whole beside an adapter: each a copy, with its states."""
+    named = {name.strip() for name in (case.spec.method.modules_to_save or "").split(",")}
+    count = len(named & {"embed_tokens", "lm_head"})
+    if not count:
+        return ()
+    elements = case.shape.head * (1 if case.shape.tied else count)
+    each = WHOLE_MODULE_BYTES + 4 * (case.spec.parallel.strategy == "ddp")
+    text = f"{elements:,} × {each} B (float32 copy, gradient, two moments, what DDP sends)"
+    return (_part("modules trained whole", elements * each, text),)
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:

@@ -44,6 +44,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
     "adamw_bnb_8bit": "adamw_8bit",
+    "paged_adamw_32bit": "adamw_paged",
+    "paged_adamw_8bit": "adamw_paged_8bit",
 }
 """On an accelerator torch's plain AdamW goes through all tensors at once."""
 
