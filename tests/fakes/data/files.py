@@ -6,7 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,6 +149,7 @@ def _lines() -> Iterator[Case]:
         "blank": (b"\n \n\t\n", "has no rows"),
         "only a BOM": (BOM, "has no rows"),
         "old Mac ends": (LINE.replace(b"\n", b"\r") * 2, "line 1: broken JSON"),
+        "rows under a key": (_json({"data": [GOOD, GOOD]}), "holds a list under `data`"),
         "nothing usable": (b"a\nb\nc\n", "line 1: broken JSON"),
         "object over lines cut": (
             json.dumps(GOOD, indent=2).encode() + b'\n{\n"messages": oops\n}',
@@ -253,7 +254,11 @@ def _text() -> Iterator[Case]:
 
 
 def _packed() -> Iterator[Case]:
-    packers = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "xz": lzma.compress,
+    }
     for kind, pack in packers.items():
         suffix = f".jsonl.{kind}"
         yield Case(name=f"{kind}: whole", content=pack(LINE * 3), kept=3, suffix=suffix)
