@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from engine.failure import RunError
 from engine.spec import ZERO_STAGES, Spec
 
 BACKENDS = {"cuda": "nccl", "npu": "hccl", "cpu": "gloo"}
@@ -135,6 +139,31 @@ def fsdp_config(spec: Spec) -> dict[str, Any]:
         "state_dict_type": "SHARDED_STATE_DICT",
         "activation_checkpointing": False,
     }
+
+
+def with_own_disk_folder(spec: Spec, run: Path) -> Spec:
+    """The spec with a folder of this run alone in `nvme_path`, made if it is missing.
+
+    DeepSpeed's files have the same names in every run. Raises RunError (bad_spec).
+    """
+    if spec.parallel.nvme_path is None:
+        return spec
+    name = hashlib.sha256(os.fsencode(run)).hexdigest()[:12]
+    own = Path(spec.parallel.nvme_path) / f"tunewright-{name}"
+    try:
+        own.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            "bad_spec", f"nvme_path: {own.parent}: {error.strerror}: name a folder you can write in"
+        ) from None
+    parallel = spec.parallel.model_copy(update={"nvme_path": str(own)})
+    return spec.model_copy(update={"parallel": parallel})
+
+
+def remove_disk_folder(spec: Spec) -> None:
+    """Remove what a finished run left in its folder; a failed one's next attempt uses it again."""
+    if spec.parallel.nvme_path is not None:
+        shutil.rmtree(spec.parallel.nvme_path, ignore_errors=True)
 
 
 def library_config(spec: Spec) -> dict[str, Any]:

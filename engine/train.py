@@ -82,6 +82,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     from engine.measure import StepMeter
     from engine.recipes import sft
 
+    spec = shard.with_own_disk_folder(spec, run)
+
     resumes = options.resume and not options.smoke
     checkpoint = save.newest_complete(run, report) if resumes else None
     refuse_old_checkpoints(run, options)
@@ -121,6 +123,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report.phase("saving")
         save.save_model(trainer, spec, fetched, run, report)
     measured = save.gather(meter.measured())
+    if LOCAL_RANK == 0:
+        shard.remove_disk_folder(spec)
     name = "smoke.json" if options.smoke else "result.json"
     is_news = meter.step_seconds or not (run / name).exists()
     if RANK == 0 and not checkpoints.stopped and is_news:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.shard import deepspeed_config, fsdp_config, trainer_settings
+from engine.failure import RunError
+from engine.shard import (
+    deepspeed_config,
+    fsdp_config,
+    remove_disk_folder,
+    trainer_settings,
+    with_own_disk_folder,
+)
 from engine.spec import ZERO_STAGES, Spec
 
 
@@ -83,3 +91,24 @@ def test_what_the_trainer_would_choose_by_itself_is_stated(method: str, strategy
     assert reentrant == (strategy == "zero3" and method == "lora")
     assert (settings["deepspeed"] is None) == (strategy in ("ddp", "fsdp"))
     assert settings["fsdp"] == (strategy == "fsdp")
+
+
+def test_two_runs_on_one_disk_have_a_folder_each_and_leave_nothing(tmp_path: Path) -> None:
+    nvme = spec(offload="parameters", offload_device="nvme", nvme_path=str(tmp_path))
+    one, other = (with_own_disk_folder(nvme, Path(run)) for run in ("/runs/a", "/runs/b"))
+
+    assert one.parallel.nvme_path != other.parallel.nvme_path
+    assert len(list(tmp_path.iterdir())) == 2
+    assert with_own_disk_folder(nvme, Path("/runs/a")) == one
+    for made in (one, other):
+        remove_disk_folder(made)
+    assert list(tmp_path.iterdir()) == []
+    assert with_own_disk_folder(spec(), tmp_path) == spec()
+
+
+def test_a_disk_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere")
+    nvme = spec(offload="parameters", offload_device="nvme", nvme_path=missing)
+
+    with pytest.raises(RunError, match="nowhere: No such file or directory: name a folder"):
+        with_own_disk_folder(nvme, tmp_path)
