@@ -36,6 +36,7 @@ def test_a_plan_is_told_within_80_columns(capsys: pytest.CaptureFixture[str], ro
     assert "source: QLoRA, arXiv:2305.14314" in out
     assert "the optimizer's states start" in out
     assert "disk, with all checkpoints" in out
+    assert "--goal fewest-devices: LoRA r16 bf16, one device" in out
     assert "Smallest shipped machine" not in out
 
 

@@ -6,9 +6,10 @@ import argparse
 import dataclasses
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from wizard import api
+from wizard.answers import Answers, Goal
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Facts
@@ -16,7 +17,6 @@ from wizard.wording import counted, duration, gib, gib_of, one_line, percent, se
 
 if TYPE_CHECKING:
     from engine.spec import Spec
-    from wizard.answers import Answers
     from wizard.plan import Decision, Plan
     from wizard.planner.traced import Traced
 
@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
             document["trace"] = dataclasses.asdict(traced)
         print_json(document)
     else:
-        for line in [*lines(plans, facts), *_elsewhere(plans, facts, answers)]:
+        further = [*_other_goals(plans, facts, answers), *_elsewhere(plans, facts, answers)]
+        for line in lines(plans, facts, further):
             say(line)
         for line in trace_lines(plans[0], traced) if traced else ():
             say(line)
@@ -117,10 +118,10 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def lines(plans: Sequence[Plan], facts: Facts) -> list[str]:
-    """The plans as text of 80 columns: a table, then the first one in full."""
+def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> list[str]:
+    """The plans as text of 80 columns: a table, what goes with it, then the first one in full."""
     table = [line for number, plan in enumerate(plans, start=1) for line in _row(number, plan)]
-    return [*_subject(facts), *table, *_detail(plans[0])]
+    return [*_subject(facts), *table, *further, *_detail(plans[0])]
 
 
 def _row(number: int, plan: Plan) -> list[str]:
@@ -219,6 +220,16 @@ def _detail(plan: Plan) -> list[str]:
         *(line for decision in plan.decisions for line in _decision(decision)),
         *(line for text in warnings(plan) for line in _wrapped(text, "", "  ")),
     ]
+
+
+def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
+    """What another goal would put first, where that is another plan."""
+    found = []
+    for goal in get_args(Goal):
+        best = api.make_plans(facts, dataclasses.replace(answers, goal=goal))[0]
+        if goal != answers.goal and best.fits and best.title != plans[0].title:
+            found += _wrapped(f"--goal {goal}: {best.title}", "  ", "    ")
+    return [f"Another goal than {answers.goal} would pick", *found] if found else []
 
 
 def _elsewhere(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:

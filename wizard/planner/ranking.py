@@ -91,10 +91,10 @@ def _by_goal(plans: list[Plan], goal: str, order: Sequence[str]) -> list[Plan]:
         offloads = plan.spec.parallel.offload != "none"
         method = order.index(plan.spec.method.method)
         slow = _times_slower(plan, quickest) > TOO_SLOW
-        quality = (_few_steps(plan), offloads, slow, method, _rounds(plan))
         if goal == "fewest-devices":
-            return (plan.spec.parallel.num_devices, *quality)
-        return quality
+            devices = plan.spec.parallel.num_devices
+            return (devices, _few_steps(plan), offloads, method, _rounds(plan))
+        return (_few_steps(plan), offloads, slow, method, _rounds(plan))
 
     return [plan for group in _groups(plans, worth) for plan in _fastest_first(group)]
 
