@@ -197,11 +197,28 @@ def _start_deepspeed(spec: Spec) -> None:
     if kind == "cpu":
         # It would be compiled at every first start; gloo, which it speeds up, needs no compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if spec.parallel.offload_device == "nvme":
+        _require_disk_operations()
     deepspeed.init_distributed(
         dist_backend=BACKENDS[kind],
         timeout=_timeout(spec),
         verbose=False,
     )
+
+
+def _require_disk_operations() -> None:
+    """What DeepSpeed reads and writes files with is compiled at the first start.
+
+    Raises RunError (bad_spec) where that cannot be.
+    """
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+
+    if not AsyncIOBuilder().is_compatible(verbose=False):
+        raise RunError(
+            "bad_spec",
+            "offload_device=nvme needs a compiler and the headers of libaio: install libaio-dev "
+            "(libaio-devel on Red Hat and SUSE), or set offload_device=cpu",
+        )
 
 
 def _start_fsdp(spec: Spec) -> None:
