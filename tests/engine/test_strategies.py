@@ -66,7 +66,8 @@ def weights(run: Run) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     (file,) = (run.folder / "model").glob("*.safetensors")
-    return load_file(file)
+    tensors: dict[str, Any] = load_file(file)
+    return tensors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
