@@ -81,6 +81,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     from engine import save, shard
     from engine.measure import StepMeter
     from engine.recipes import sft
+    from engine.split import own_devices
 
     spec = shard.with_own_disk_folder(spec, run)
 
@@ -102,6 +103,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report,
         settings.device,
         spec.parallel,
+        own=own_devices(spec, LOCAL_RANK, LOCAL_RANKS),
         tokens_before=save.tokens_seen(checkpoint),
     )
     checkpoints = save.Checkpoints(
