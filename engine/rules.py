@@ -66,7 +66,7 @@ METHOD_RULES = (
     Rule(
         setting="strategy",
         broken=lambda s: s.method.method == "qlora" and s.parallel.strategy == "zero3",
-        why="FSDP2 shards 4-bit weights too, and the memory it takes is the one that is predicted",
+        why="what 4-bit weights take under ZeRO-3 is not predicted; FSDP2 shards them too",
         nearest=_for_4bit_shards,
     ),
     Rule(

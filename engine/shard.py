@@ -171,6 +171,22 @@ def library_config(spec: Spec) -> dict[str, Any]:
     return fsdp_config(spec) if spec.parallel.strategy == "fsdp" else deepspeed_config(spec)
 
 
+def refuse_other_ranks(spec: Spec, checkpoint: Path | None) -> None:
+    """DeepSpeed goes on with as many ranks as saved; DDP and FSDP with any number.
+
+    Raises RunError (bad_spec).
+    """
+    if checkpoint is None or spec.parallel.strategy not in ZERO_STAGES:
+        return
+    saved = len(list(checkpoint.glob("global_step*/*zero_pp_rank_*_optim_states.pt")))
+    if saved not in (0, spec.parallel.ranks):
+        raise RunError(
+            "bad_spec",
+            f"{checkpoint.name} holds DeepSpeed's shards of {saved} ranks, and this run has "
+            f"{spec.parallel.ranks}: go on with num_devices={saved}, or start anew",
+        )
+
+
 def start_ranks(spec: Spec) -> None:
     """Make the ranks talk before the trainer looks for them, where it would not by itself.
 

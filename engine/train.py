@@ -91,6 +91,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if nothing_left(spec, run, checkpoint, prepared["kept"]):
         say(report, f"{run}: its last step is trained, and model/ has it: nothing was changed")
         return EXIT_OK
+    shard.refuse_other_ranks(spec, checkpoint)
     if not options.smoke:
         say(report, sft.uneven_epoch(spec, prepared["kept"]))
     shard.start_ranks(spec)
