@@ -81,6 +81,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     from engine import save, shard
     from engine.measure import StepMeter
     from engine.recipes import sft
+    from engine.split import own_devices
 
     spec = shard.with_own_disk_folder(spec, run)
 
@@ -90,6 +91,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if nothing_left(spec, run, checkpoint, prepared["kept"]):
         say(report, f"{run}: its last step is trained, and model/ has it: nothing was changed")
         return EXIT_OK
+    shard.refuse_other_ranks(spec, checkpoint)
     if not options.smoke:
         say(report, sft.uneven_epoch(spec, prepared["kept"]))
     shard.start_ranks(spec)
@@ -102,6 +104,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report,
         settings.device,
         spec.parallel,
+        own=own_devices(spec, LOCAL_RANK, LOCAL_RANKS),
         tokens_before=save.tokens_seen(checkpoint),
     )
     checkpoints = save.Checkpoints(

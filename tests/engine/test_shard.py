@@ -11,6 +11,7 @@ from engine.failure import RunError
 from engine.shard import (
     deepspeed_config,
     fsdp_config,
+    refuse_other_ranks,
     remove_disk_folder,
     trainer_settings,
     with_own_disk_folder,
@@ -112,3 +113,25 @@ def test_a_disk_that_is_not_there_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(RunError, match="nowhere: No such file or directory: name a folder"):
         with_own_disk_folder(nvme, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "refused"), [("zero2", True), ("zero3", True), ("ddp", False)]
+)
+def test_only_deepspeed_needs_as_many_ranks_as_it_saved(
+    tmp_path: Path, strategy: str, refused: bool
+) -> None:
+    shards = tmp_path / "checkpoint-2/global_step2"
+    shards.mkdir(parents=True)
+    for rank in range(3):
+        (shards / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+    two = spec(strategy=strategy)
+
+    refuse_other_ranks(two, None)
+    if refused:
+        with pytest.raises(RunError, match=r"checkpoint-2 holds .* 3 ranks, .* num_devices=3"):
+            refuse_other_ranks(two, shards.parent)
+    else:
+        refuse_other_ranks(two, shards.parent)
+    (shards / "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
+    refuse_other_ranks(two, shards.parent)
