@@ -144,7 +144,9 @@ def _decide_parallel(ledger: Ledger, candidate: Candidate, facts: Facts, pool: P
     )
     place = pool.nvme_path if to_disk else None
     ledger.decide(
-        "nvme_path", place, "the fast disk with most room" if to_disk else "nothing goes to a disk"
+        "nvme_path",
+        place,
+        "the runs' folder, on a fast disk" if to_disk else "nothing goes to a disk",
     )
 
 

@@ -55,6 +55,8 @@ def worth_trying(candidate: Candidate, made: Sequence[Plan], answers: Answers) -
     if candidate.offload == "none":
         return bool(same) or candidate.strategy != "layer_split"
     held = [p for p in same if p.spec.parallel.strategy != "layer_split" and p.fits]
+    if candidate.offload_device == "nvme":
+        return not held
     return all(plan.spec.parallel.offload != "none" for plan in held)
 
 
