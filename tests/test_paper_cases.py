@@ -131,7 +131,7 @@ def test_memory_shared_with_the_host_is_never_offloaded_to_it() -> None:
     base = facts("h100x8")
     here = replace(machine, model=base.model, dataset=base.dataset)
     for goal in ("quality", "least-memory"):
-        found = plans(here, Answers(goal=goal))  # type: ignore[arg-type]
+        found = plans(here, Answers(goal=goal))
         assert found[0].fits
         assert all(plan.spec.parallel.offload == "none" for plan in found)
         assert all(rung.parallel.offload == "none" for plan in found for rung in plan.rungs)

@@ -161,7 +161,7 @@ def test_without_peer_access_a_collective_takes_longer() -> None:
 
 def test_a_mesh_of_links_carries_more_than_one_of_them() -> None:
     def seconds(kind: str) -> float:
-        links = tuple(replace(link, kind=kind, gbs=20.0) for link in rated().links)
+        links = tuple(replace(link, kind=kind, gbs=20.0) for link in rated().links)  # type: ignore[arg-type]
         asked = Answers(settings={"strategy": "zero3", "method": "full"})
         return plans(replace(rated(), links=links), asked)[0].step_seconds or 0
 
