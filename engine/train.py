@@ -91,12 +91,9 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if nothing_left(spec, run, checkpoint, prepared["kept"]):
         say(report, f"{run}: its last step is trained, and model/ has it: nothing was changed")
         return EXIT_OK
-    shard.refuse_other_ranks(spec, checkpoint)
     if not options.smoke:
         say(report, sft.uneven_epoch(spec, prepared["kept"]))
-    shard.start_ranks(spec)
-    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
-        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
+    start_ranks(spec, run, checkpoint)
     settings = sft.arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
@@ -116,8 +113,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     )
     rows = sft.rows(run, spec, smoke=options.smoke)
     trainer = load(spec, settings, fetched, rows, [meter, checkpoints], report)
-    if RANK == 0 and spec.parallel.strategy == "layer_split":
-        write_json(run / "device_map.json", trainer.model.hf_device_map)
+    show_placement(trainer, spec, run)
     meter.attach(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
@@ -138,6 +134,25 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         "train_loss": meter.losses[-1] if meter.losses else None,
     }
     return EXIT_STOPPED if checkpoints.stopped else EXIT_OK
+
+
+def start_ranks(spec: Spec, run: Path, checkpoint: Path | None) -> None:
+    """Make the ranks talk, once the checkpoint fits them, and show what shards was told.
+
+    Raises RunError (bad_spec).
+    """
+    from engine import shard
+
+    shard.refuse_other_ranks(spec, checkpoint)
+    shard.start_ranks(spec)
+    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
+
+
+def show_placement(trainer: Any, spec: Spec, run: Path) -> None:
+    """Which of rank 0's devices holds which layers, where they are spread."""
+    if RANK == 0 and spec.parallel.strategy == "layer_split":
+        write_json(run / "device_map.json", trainer.model.hf_device_map)
 
 
 def load(
