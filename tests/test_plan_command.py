@@ -68,3 +68,12 @@ def test_a_price_that_is_none_is_refused(
     code, _, err = planned(capsys, rows, "--model", "Qwen/Qwen3-8B", f"--price={price}")
     assert code == 2
     assert "--price takes a price for an hour of one device" in err
+
+
+def test_what_a_fixed_setting_costs_is_told(capsys: pytest.CaptureFixture[str], rows: Path) -> None:
+    machine = ("--model", "Qwen/Qwen3-8B", "--machine", "8xH100-SXM")
+    _, out, _ = planned(capsys, rows, *machine, "--set", "strategy=single")
+    joined = " ".join(out.split())
+    assert "Without strategy fixed: LoRA r16 bf16, DDP on 8 devices, fits" in joined
+    _, out, _ = planned(capsys, rows, *machine, "--set", "learning_rate=1e-4")
+    assert "Without" not in out

@@ -22,6 +22,21 @@ if TYPE_CHECKING:
 
 HELP = "compare every way to train, with predicted memory and reasons"
 DESCRIPTION = "Nothing is started or written."
+PLANNED = frozenset(
+    {
+        "dtype",
+        "gradient_accumulation_steps",
+        "gradient_checkpointing",
+        "max_length",
+        "method",
+        "num_devices",
+        "offload",
+        "optim",
+        "per_device_train_batch_size",
+        "strategy",
+    }
+)
+"""Settings that decide how much memory and time a run takes."""
 WIDTH = 80
 """Columns the text keeps to."""
 
@@ -52,7 +67,11 @@ def run(args: argparse.Namespace) -> int:
             document["trace"] = dataclasses.asdict(traced)
         print_json(document)
     else:
-        further = [*_other_goals(plans, facts, answers), *_elsewhere(plans, facts, answers)]
+        further = [
+            *_without_fixed(plans, facts, answers),
+            *_other_goals(plans, facts, answers),
+            *_elsewhere(plans, facts, answers),
+        ]
         for line in lines(plans, facts, further):
             say(line)
         for line in trace_lines(plans[0], traced) if traced else ():
@@ -220,6 +239,20 @@ def _detail(plan: Plan) -> list[str]:
         *(line for decision in plan.decisions for line in _decision(decision)),
         *(line for text in warnings(plan) for line in _wrapped(text, "", "  ")),
     ]
+
+
+def _without_fixed(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
+    """What the settings that were fixed cost: the plan without them, where it is another one."""
+    kept = {k: v for k, v in answers.settings.items() if k not in PLANNED}
+    if kept == answers.settings:
+        return []
+    best = api.make_plans(facts, dataclasses.replace(answers, settings=kept))[0]
+    if not best.fits or best.spec == plans[0].spec:
+        return []
+    names = ", ".join(name for name in answers.settings if name in PLANNED)
+    spent = _spent(best)
+    text = f"Without {names} fixed: {best.title}, {_fit(best)}{f', {spent}' if spent else ''}"
+    return _wrapped(text, "", "  ")
 
 
 def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
