@@ -146,7 +146,11 @@ def test_one_rank_with_several_devices_is_no_distributed_run(
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "1")
     monkeypatch.delenv("ACCELERATE_BYPASS_DEVICE_MAP", raising=False)
-    split = {"strategy": "layer_split", "num_devices": devices, "devices_per_rank": 2}
+    split: dict[str, Any] = {
+        "strategy": "layer_split",
+        "num_devices": devices,
+        "devices_per_rank": 2,
+    }
     made = spec(accumulation=12 // devices, **split)
 
     start_ranks(made)

@@ -88,7 +88,7 @@ class Trained:
     """Runs of the same rows: on two ranks, on one, and from half-way again on two and on one."""
 
     two: Mapping[Case, Run]
-    one: Mapping[tuple[Method, int], Run]
+    one: Mapping[tuple[str, int], Run]
     resumed: Mapping[Case, Run]
     fewer: Mapping[Case, Run]
 
