@@ -108,7 +108,7 @@ METHOD_RULES = (
     Rule(
         setting="strategy",
         broken=lambda s: s.method.method == "qlora" and s.parallel.strategy == "zero3",
-        why="4-bit weights are not sharded by ZeRO-3: every rank would load all of them",
+        why="what 4-bit weights take under ZeRO-3 is not predicted; FSDP2 shards them too",
         nearest=_for_4bit_shards,
     ),
     Rule(
@@ -158,13 +158,14 @@ OPTIMIZER_RULES = (
     Rule(
         setting="optim",
         broken=lambda s: s.training.optim in (*EIGHT_BIT, *PAGED) and _zero(s),
-        why="bitsandbytes' optimizers are untested by DeepSpeed on the flat shards of ZeRO",
+        why="ZeRO makes flat shards, on which bitsandbytes cannot keep embeddings in 32 bits as it "
+        "does elsewhere, and DeepSpeed calls it untested",
         nearest="optim=adamw_torch",
     ),
     Rule(
         setting="optim",
         broken=lambda s: s.training.optim in (*EIGHT_BIT, *PAGED) and s.parallel.strategy == "fsdp",
-        why="bitsandbytes' optimizers do not know the shards that FSDP makes of weights",
+        why="bitsandbytes' optimizers have no way to step the shards that FSDP makes of weights",
         nearest="optim=adamw_torch",
     ),
 )

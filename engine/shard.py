@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from engine.failure import RunError
 from engine.spec import ZERO_STAGES, Spec
 
 BACKENDS = {"cuda": "nccl", "npu": "hccl", "cpu": "gloo"}
@@ -137,9 +141,50 @@ def fsdp_config(spec: Spec) -> dict[str, Any]:
     }
 
 
+def with_own_disk_folder(spec: Spec, run: Path) -> Spec:
+    """The spec with a folder of this run alone in `nvme_path`, made if it is missing.
+
+    DeepSpeed's files have the same names in every run. Raises RunError (bad_spec).
+    """
+    if spec.parallel.nvme_path is None:
+        return spec
+    name = hashlib.sha256(os.fsencode(run)).hexdigest()[:12]
+    own = Path(spec.parallel.nvme_path) / f"tunewright-{name}"
+    try:
+        own.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            "bad_spec", f"nvme_path: {own.parent}: {error.strerror}: name a folder you can write in"
+        ) from None
+    parallel = spec.parallel.model_copy(update={"nvme_path": str(own)})
+    return spec.model_copy(update={"parallel": parallel})
+
+
+def remove_disk_folder(spec: Spec) -> None:
+    """Remove what a finished run left in its folder; a failed one's next attempt uses it again."""
+    if spec.parallel.nvme_path is not None:
+        shutil.rmtree(spec.parallel.nvme_path, ignore_errors=True)
+
+
 def library_config(spec: Spec) -> dict[str, Any]:
     """What the library of a strategy in `CONFIG_FILES` is told."""
     return fsdp_config(spec) if spec.parallel.strategy == "fsdp" else deepspeed_config(spec)
+
+
+def refuse_other_ranks(spec: Spec, checkpoint: Path | None) -> None:
+    """DeepSpeed goes on with as many ranks as saved; DDP and FSDP with any number.
+
+    Raises RunError (bad_spec).
+    """
+    if checkpoint is None or spec.parallel.strategy not in ZERO_STAGES:
+        return
+    saved = len(list(checkpoint.glob("global_step*/*zero_pp_rank_*_optim_states.pt")))
+    if saved not in (0, spec.parallel.ranks):
+        raise RunError(
+            "bad_spec",
+            f"{checkpoint.name} holds DeepSpeed's shards of {saved} ranks, and this run has "
+            f"{spec.parallel.ranks}: go on with num_devices={saved}, or start anew",
+        )
 
 
 def start_ranks(spec: Spec) -> None:
@@ -168,11 +213,28 @@ def _start_deepspeed(spec: Spec) -> None:
     if kind == "cpu":
         # It would be compiled at every first start; gloo, which it speeds up, needs no compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if spec.parallel.offload_device == "nvme":
+        _require_disk_operations()
     deepspeed.init_distributed(
         dist_backend=BACKENDS[kind],
         timeout=_timeout(spec),
         verbose=False,
     )
+
+
+def _require_disk_operations() -> None:
+    """What DeepSpeed reads and writes files with is compiled at the first start.
+
+    Raises RunError (bad_spec) where that cannot be.
+    """
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+
+    if not AsyncIOBuilder().is_compatible(verbose=False):
+        raise RunError(
+            "bad_spec",
+            "offload_device=nvme needs a compiler and the headers of libaio: install libaio-dev "
+            "(libaio-devel on Red Hat and SUSE), or set offload_device=cpu",
+        )
 
 
 def _start_fsdp(spec: Spec) -> None:

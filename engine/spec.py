@@ -147,7 +147,7 @@ class ParallelTable(Table):
     offload_device: Literal["cpu", "nvme"] = "cpu"
     """Where it goes: host memory, or files on a fast disk."""
     nvme_path: str | None = Field(default=None, min_length=1)
-    """Folder of those files; each rank makes its own below it."""
+    """Folder of those files; each run makes one of its own in it."""
     ddp_timeout: int = Field(default=1800, ge=10, le=LONGEST_TIMEOUT_SECONDS)
     """Seconds a collective may wait before the run is called hung."""
 
