@@ -1,16 +1,24 @@
-"""Data: conversations become tokens, of which only the answers are learnt."""
+"""Data: conversations become tokens, of which only the answers are learnt.
+
+Templates do not say which text is an answer, so it is found: a conversation is rendered up to an
+answer, as the model would be asked, and up to its end; what the second has more than the first is
+the answer. Where the beginning of a conversation reads otherwise alone than within the whole (as
+with templates that take the reasoning out of earlier answers), a mark in the answer's place shows
+where it stands. Characters then become tokens by the offsets that the tokenizer gives.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from engine.failure import RunError
 from engine.rows.values import Conversation, Message, RowError
+from engine.template import Template, Tokenizer, unused
 
 IGNORED = -100
 """Label of a token that carries no loss."""
@@ -19,36 +27,9 @@ READ_BY_TEMPLATES = ("<think>", "</think>")
 """Templates look for these in an answer, whatever the tokenizer makes of them."""
 CLOSES = re.compile("</")
 """Added tokens that close something inside a turn, as `</tool_call>`."""
-THOUGHT = re.compile(r"\s*<think>(?P<reasoning>.*?)</think>(?P<answer>.*)", re.DOTALL)
 SPACE = re.compile(r"\s*")
-TEMPLATE_FIELDS: Mapping[str, str] = {
-    "tools": "tools",
-    "tool_calls": "tool calls",
-    "reasoning_content": "reasoning_content",
-}
-"""What a row may have beside contents, and only templates that name it render → in words."""
 Span = tuple[int, int]
 """First character, and the one after the last."""
-NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
-"""Code points free for internal use; one that a row lacks can mark places in it."""
-
-
-class Tokenizer(Protocol):
-    """What is needed of a fast tokenizer of transformers."""
-
-    eos_token: str | None
-    eos_token_id: int | None
-    chat_template: Any
-    added_tokens_decoder: Mapping[int, Any]
-    backend_tokenizer: Any
-
-    def decode(self, token_ids: Any, **settings: Any) -> Any:
-        """Tokens as text."""
-        ...
-
-    def apply_chat_template(self, conversation: Any, **settings: Any) -> Any:
-        """Messages as text."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,19 +93,6 @@ def chat_template(name: str | None, tokenizer: Tokenizer) -> str:
     return text
 
 
-def _reasoning_apart(message: Message) -> Message:
-    """A message whose `<think>` block is its `reasoning_content`."""
-    content = message["content"]
-    found = THOUGHT.fullmatch(content) if message["role"] == "assistant" else None
-    if found is None or message.get("reasoning_content"):
-        return message
-    return {**message, "reasoning_content": found["reasoning"], "content": found["answer"].lstrip()}
-
-
-def _in_parts(message: Message) -> Message:
-    return {**message, "content": [{"type": "text", "text": message["content"]}]}
-
-
 def _check_shown(message: Message, index: int, shown: str) -> None:
     """Some templates leave out or change what they are not made for, without a word."""
     _, _, answer = message["content"].rpartition("</think>")
@@ -142,7 +110,7 @@ class ChatTokenizer:
     def __init__(self, tokenizer: Tokenizer, template: str, max_length: int) -> None:
         """`max_length` is in tokens; longer rows are cut at the end."""
         self.tokenizer = tokenizer
-        self.template = template
+        self.template = Template(tokenizer, template)
         self.max_length = max_length
         tokenizer.backend_tokenizer.no_truncation()  # some models' files ask for it
         tokenizer.backend_tokenizer.no_padding()
@@ -155,17 +123,14 @@ class ChatTokenizer:
             if str(token) == tokenizer.eos_token or token.special or not CLOSES.match(str(token))
         }
         self._turn_ends = [*special, *filter(None, [tokenizer.eos_token])]
-        self._wants_parts = False
-        self._wants_parts = not self._shows_text()
 
     def tokens(self, row: Conversation) -> Tokens:
         """The tokens of a row, the learnt answers and their end-of-turn tokens labelled.
 
         Raises RowError when the template refuses or rewrites the row, or nothing is left to learn.
         """
-        self._check_template_knows(row)
-        shown, hidden = self._hide_special(self.shown(row))
-        text = self._render(shown.messages, shown.tools)
+        shown, hidden = self._hide_special(self.template.fitted(row))
+        text = self.template.render(shown.messages, shown.tools)
         spans = self._spans(shown, text)
         ids, begins = self._encode(text, hidden)
         labels = [IGNORED] * len(ids)
@@ -184,61 +149,6 @@ class ChatTokenizer:
         said: str = self.tokenizer.decode(ids, skip_special_tokens=False)
         return said
 
-    def _shows_text(self) -> bool:
-        """Whether the template takes contents as text; those of vision models want parts."""
-        try:
-            return NONCHARACTERS[0] in self._render(
-                [{"role": "user", "content": NONCHARACTERS[0]}], ()
-            )
-        except RowError:
-            return "content['type']" not in self.template and "content.text" not in self.template
-
-    def _check_template_knows(self, row: Conversation) -> None:
-        """What a template does not know it leaves out without a word."""
-        for field, name in TEMPLATE_FIELDS.items():
-            there = row.tools if field == "tools" else any(m.get(field) for m in row.messages)
-            if there and field not in self.template:
-                raise RowError(f"has {name}, which the chat template does not render")
-
-    def shown(self, row: Conversation) -> Conversation:
-        """A row in the form its template takes: reasoning apart from the answer, or within it."""
-        if "reasoning_content" not in self.template:
-            return row
-        return replace(row, messages=tuple(map(_reasoning_apart, row.messages)))
-
-    def taken(self, messages: Sequence[Message]) -> list[Message]:
-        """Messages with their contents as the template takes them: texts, or lists of parts."""
-        return [_in_parts(message) for message in messages] if self._wants_parts else [*messages]
-
-    def _render(
-        self, messages: Sequence[Message], tools: Sequence[Any], *, prompt: bool = False
-    ) -> str:
-        try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    self.taken(messages),
-                    tools=list(tools) or None,
-                    chat_template=self.template,
-                    tokenize=False,
-                    add_generation_prompt=prompt,
-                )
-            )
-        except Exception as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RowError(f"the chat template refuses it: {first}") from None
-
-    def _begins(self, text: str, row: Conversation, turns: int, *, prompt: bool) -> int | None:
-        """Characters of `text` that its first turns take; None when they read otherwise alone."""
-        if turns == 0:
-            return None
-        try:
-            alone = self._render(row.messages[:turns], row.tools, prompt=prompt)
-        except RowError:
-            return None
-        if not text.startswith(alone):
-            return None
-        return len(alone) if prompt else len(alone.rstrip())
-
     def _hide_special(self, row: Conversation) -> tuple[Conversation, Hidden | None]:
         """Special tokens written in a row's own text, replaced by marks that tokenizing puts back.
 
@@ -247,7 +157,7 @@ class ChatTokenizer:
         joined = "\n".join(row.texts())
         if self._special is None or not self._special.search(joined):
             return row, None
-        pattern, mark, texts = self._special, self._unused(joined), []
+        pattern, mark, texts = self._special, unused(joined), []
 
         def hide(value: Any) -> Any:
             if isinstance(value, str):
@@ -266,13 +176,6 @@ class ChatTokenizer:
         shown = Conversation(messages=messages, learnt=row.learnt, tools=tuple(hide(row.tools)))
         return shown, Hidden(mark=re.compile(f"{mark}([0-9]+){mark}"), texts=texts)
 
-    @staticmethod
-    def _unused(text: str) -> str:
-        for mark in NONCHARACTERS:
-            if mark not in text:
-                return mark
-        raise RowError("uses every noncharacter of Unicode")
-
     def _spans(self, row: Conversation, text: str) -> list[Span]:
         """Characters of the answers that are learnt."""
         found = {index: self._answer_span(row, index, text) for index in sorted(row.learnt)}
@@ -289,10 +192,14 @@ class ChatTokenizer:
         None for an earlier answer of which the template takes the reasoning away: learning the
         rest would teach to answer without it.
         """
-        start = self._begins(text, row, index, prompt=True)
+        start = self.template.begins(text, row, index, prompt=True)
         last = index == len(row.messages) - 1
         if start is not None:
-            end = len(text.rstrip()) if last else self._begins(text, row, index + 1, prompt=False)
+            end = (
+                len(text.rstrip())
+                if last
+                else self.template.begins(text, row, index + 1, prompt=False)
+            )
             if end is not None and end > start:
                 return start, self._with_end(text, start, end)
         if row.messages[index].get("tool_calls"):
@@ -318,27 +225,19 @@ class ChatTokenizer:
     ) -> Span | None:
         """An answer that is a tool call: up to the first mark that ends a turn."""
         if start is None:
-            before, found, _ = self._around(row, index, text)
+            before, found, _ = self.template.around(row, index, text)
             if not found or not text.startswith(before):
                 raise RowError(f"the chat template rewrites turn {index + 1}")
             start = len(before)
         ends = [at + len(t) for t in self._turn_ends if (at := text.find(t, start)) >= 0]
         return start, min(ends, default=len(text.rstrip()))
 
-    def _around(self, row: Conversation, index: int, text: str) -> tuple[str, str, str]:
-        """What the template puts before one content, a mark for it, and after it."""
-        mark = self._unused(text)
-        plain = {k: v for k, v in row.messages[index].items() if k != "reasoning_content"}
-        messages = list(row.messages)
-        messages[index] = {**plain, "content": mark}
-        return self._render(messages, row.tools).partition(mark)
-
     def _located_span(
         self, row: Conversation, index: int, text: str, start: int | None
     ) -> Span | None:
         """The same for templates that render a conversation's beginning unlike its whole."""
         message = row.messages[index]
-        before, found, after = self._around(row, index, text)
+        before, found, after = self.template.around(row, index, text)
         end = len(text) - len(after)
         if found and text.startswith(before) and text.endswith(after) and len(before) <= end:
             shown, content = text[len(before) : end].strip(), message["content"].strip()

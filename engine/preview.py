@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import lengths, prepare, tokenise
+from engine import lengths, prepare, sets, tokenise
 from engine.data import IGNORED
 from engine.examples import DocumentTokens, JudgedTokens, PairTokens, maker
 from engine.failure import RunError, classify
@@ -76,15 +76,15 @@ def preview(settings: dict[str, Any], samples: int) -> None:
     """
     table = _table(DataTable, settings)
     model = _table(ModelTable, settings)
-    found = prepare.find_sources(table.data)
+    found = sets.find_sources(table.data)
     stage = settings.get("stage") or _stage_of(found, table)
     tokenizer = prepare.load_tokenizer(Path(model.model).expanduser())
     made = maker(stage, tokenizer, model.template, table.max_length)
-    work = prepare.work_for(table, stage, made)
+    work = sets.work_for(table, stage, made)
     shown = 0
     for source in found:
         shown += _samples(source, work, tokenizer, samples - shown)
-    report = _report(found, table, work, prepare.cut_length(stage, table))
+    report = _report(found, table, work, sets.cut_length(stage, table))
     template = "none" if stage == "pretrain" else model.template or "the model's own"
     say("report", template=template, stage=stage, **report)
 
@@ -93,12 +93,12 @@ def _stage_of(found: Sequence[Source], table: DataTable) -> Stage:
     """The stage that rows of such a format are for."""
     if table.data_format != "auto":
         return STAGE_OF.get(table.data_format, "sft")
-    reading = sources.reading(table.columns, table.model_name, table.model_author)
     try:
+        reading = sources.reading(table.columns, table.model_name, table.model_author)
         named = (tokenise.first_format(chunk, reading) for chunk in files.chunks(found[0].path))
         first = next((row_format for row_format in named if row_format is not None), None)
     except (DataError, OSError):
-        first = None  # told by the report, which reads the whole file
+        first = None  # told later, when all of it is read
     return STAGE_OF.get(first.name, "sft") if first else "sft"
 
 
@@ -189,37 +189,35 @@ def _parts(example: Any) -> list[tuple[list[int], bool]]:
 def _report(
     found: Sequence[Source], table: DataTable, work: Work, cut_length: int | None
 ) -> dict[str, Any]:
-    whole, sets, reasons = Counts(), [], []
+    whole, parts, reasons = Counts(), [], []
     named: list[dict[str, Any]] = []
     for source in found:
-        counts, said, broken = _count(source, table, work, whole)
-        for row in prepare.dropped_rows(source, counts)[: tokenise.NAMED_ROWS - len(named)]:
+        counts, said, broken = _count(source, work, whole)
+        for row in sets.dropped_rows(source, counts)[: tokenise.NAMED_ROWS - len(named)]:
             say("problem", **row)
             named.append(row)
         whole.add(counts)
-        sets.append(prepare.set_report(source, counts, said))
+        parts.append(sets.set_report(source, counts, said))
         reasons += [broken] if broken else []
-    reason = reasons[0] if reasons else prepare.refusal(whole, table, found, named)
-    summary = prepare.summary(whole, cut_length)
+    reason = reasons[0] if reasons else sets.refusal(whole, table, found, named, work.reading)
+    summary = sets.summary(whole, cut_length)
     if whole.total_tokens:
-        for text in prepare.warnings({**summary, "sets": sets}, table.max_length):
+        for text in prepare.warnings({**summary, "sets": parts}, table.max_length):
             say("warning", text=text)
     return {
         **summary,
-        "sets": sets,
+        "sets": parts,
         "cuts": lengths.cut_at(whole.lengths),
         "usable": reason is None,
         "reason": reason,
     }
 
 
-def _count(
-    source: Source, table: DataTable, work: Work, before: Counts
-) -> tuple[Counts, str | None, str | None]:
+def _count(source: Source, work: Work, before: Counts) -> tuple[Counts, str | None, str | None]:
     """What became of a set's rows, their format, and what broke it off."""
     counts, said, told = Counts(), None, time.monotonic()
     try:
-        for batch in prepare.set_batches(source, table, work):
+        for batch in sets.set_batches(source, work):
             counts.add(batch.counts)
             said = said or batch.format
             if time.monotonic() - told >= PROGRESS_SECONDS:

@@ -175,6 +175,9 @@ def format_of(row: Any) -> RowFormat:
     for known in FORMATS:
         if known.recognises(row) and (known.surely is None or known.surely(row)):
             return known
+    lists = [name for name, value in row.items() if isinstance(value, list) and value]
+    if len(lists) == 1 and isinstance(row[lists[0]][0], dict):
+        raise RowError(f"holds a list under `{lists[0]}`: if that has the rows, save it alone")
     raise RowError(f"no known format: its keys are {_keys(row)}")
 
 

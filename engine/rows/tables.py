@@ -93,7 +93,7 @@ def parquet_chunks(path: Path) -> Iterator[Chunk]:
     try:
         with parquet.ParquetFile(path) as file:
             yield from _batches(file.iter_batches(batch_size=CHUNK_ROWS, use_threads=False), 1)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise _damaged("Parquet", error) from None
 
 
@@ -120,12 +120,13 @@ def _arrow(path: Path, first: int) -> Iterator[tuple[Chunk, int]]:
             for chunk in _batches(batches, first):
                 first += len(chunk.content)
                 yield chunk, first
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise _damaged("Arrow", error) from None
 
 
 def _batches(batches: Iterator[Any], first: int) -> Iterator[Parsed]:
     for batch in batches:
+        batch.validate(full=True)  # else a damaged file would be read from outside of it
         for start in range(0, batch.num_rows, CHUNK_ROWS):
             rows = batch.slice(start, CHUNK_ROWS).to_pylist()
             yield Parsed([(first + n, _without_nulls(row)) for n, row in enumerate(rows)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import prepare
+from engine import sets
 from engine.data import ChatTokenizer
 from engine.examples import maker
 from engine.failure import RunError
@@ -24,20 +24,25 @@ def chat() -> ChatTokenizer:
     return ChatTokenizer(tokenizer(), TEMPLATE, 512)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("malformed")
+
+
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_a_malformed_file_is_prepared_or_refused_as_it_should(
-    case: Case, chat: ChatTokenizer, tmp_path: Path
+    case: Case, chat: ChatTokenizer, folder: Path
 ) -> None:
-    path = tmp_path / f"data{case.suffix}"
+    path = folder / f"data{case.suffix}"
     path.write_bytes(case.content)
     table = DataTable(data=str(path), max_dropped_percent=99)
     made = chat if case.stage == "sft" else maker(case.stage, tokenizer(), None, 512)
-    source, work, whole = Source(path=path), prepare.work_for(table, case.stage, made), Counts()
+    source, work, whole = Source(path=path), sets.work_for(table, case.stage, made), Counts()
     try:
-        for batch in prepare.set_batches(source, table, work):
+        for batch in sets.set_batches(source, work):
             whole.add(batch.counts)
-        named = prepare.dropped_rows(source, whole)
-        said = prepare.refusal(whole, table, [source], named)
+        named = sets.dropped_rows(source, whole)
+        said = sets.refusal(whole, table, [source], named, work.reading)
     except RunError as error:
         said = f"{error.failure}: {error}"
     if case.kept is None:

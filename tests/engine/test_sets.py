@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -246,6 +249,33 @@ def test_a_killed_process_is_host_memory_and_no_hang(
         prepare(spec(str(path)), run)
     assert caught.value.failure == "host_oom"
     assert not list(run.glob("prepared*"))
+
+
+def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time\n"
+        "from engine import tokenise\n"
+        "from engine.rows.sources import reading\n"
+        "from engine.rows.values import Parsed\n"
+        "def slow(*_):\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    time.sleep(60)\n"
+        "tokenise.make_batch = slow\n"
+        "tokenise.PARENT_SECONDS = 0.1\n"
+        "work = tokenise.Work(maker=None, reading=reading(None), system=None)\n"
+        "list(tokenise.batches([Parsed([]), Parsed([])] * 2, work, None, 2))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    children = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in children):
+        assert time.monotonic() < deadline, "a process outlived its parent"
+        time.sleep(0.05)
 
 
 def test_a_report_is_told_in_a_few_lines(run: Path, tmp_path: Path) -> None:

@@ -128,9 +128,9 @@ class Family:
         found = read(row, format_of(row))
         assert isinstance(found, Conversation)
         said = self.tokenizer.apply_chat_template(
-            self.chat.taken(self.chat.shown(found).messages),
+            self.chat.template.taken(self.chat.template.fitted(found).messages),
             tools=list(found.tools) or None,
-            chat_template=self.chat.template,
+            chat_template=self.chat.template.text,
             tokenize=True,
             return_dict=True,
             return_assistant_tokens_mask=True,
@@ -140,8 +140,8 @@ class Family:
     def prompt(self) -> str:
         """What the model is given to go on from."""
         made = self.tokenizer.apply_chat_template(
-            self.chat.taken([{"role": "user", "content": "q"}]),
-            chat_template=self.chat.template,
+            self.chat.template.taken([{"role": "user", "content": "q"}]),
+            chat_template=self.chat.template.text,
             tokenize=False,
             add_generation_prompt=True,
         )

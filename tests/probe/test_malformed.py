@@ -13,13 +13,19 @@ from wizard.problem import ProblemError
 CASES = cases()
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all cases: a folder for each would take longer than the reading."""
+    return tmp_path_factory.mktemp("malformed")
+
+
 def test_there_are_hundreds_of_them() -> None:
     assert len(CASES) >= 200
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_malformed_file_is_read_or_refused_as_it_should(case: Case, tmp_path: Path) -> None:
-    path = tmp_path / f"data{case.suffix}"
+def test_a_malformed_file_is_read_or_refused_as_it_should(case: Case, folder: Path) -> None:
+    path = folder / f"data{case.suffix}"
     path.write_bytes(case.content)
     if case.kept is None:
         with pytest.raises(ProblemError) as caught:

@@ -108,6 +108,7 @@ class _Count:
     row_format: RowFormat | None = None
     formats: set[str] = field(default_factory=set)
     rows: int = 0
+    renamed_rows: int = 0
     dropped_rows: int = 0
     longest_row_chars: int = 0
     longest_row_bytes: int = 0
@@ -133,6 +134,7 @@ class _Count:
             self._drop(line, str(error))
             return
         self.rows += 1
+        self.renamed_rows += self.reading.applies(row)
         if len(self.first_rows) < KEPT_ROWS and isinstance(row, dict):
             self.first_rows.append(row)
 
@@ -186,6 +188,8 @@ def _unreadable(source: Source, error: DataError) -> ProblemError:
 
 
 def _check_rows(data: str, counted: _Count) -> None:
+    if counted.rows and counted.reading.columns and not counted.renamed_rows:
+        raise _refused(counted.reading.unused(), data, "name the columns as the file does")
     if counted.rows:
         return
     if not counted.dropped_rows:

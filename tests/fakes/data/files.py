@@ -149,6 +149,7 @@ def _lines() -> Iterator[Case]:
         "blank": (b"\n \n\t\n", "has no rows"),
         "only a BOM": (BOM, "has no rows"),
         "old Mac ends": (LINE.replace(b"\n", b"\r") * 2, "line 1: broken JSON"),
+        "rows under a key": (_json({"data": [GOOD, GOOD]}), "holds a list under `data`"),
         "nothing usable": (b"a\nb\nc\n", "line 1: broken JSON"),
         "object over lines cut": (
             json.dumps(GOOD, indent=2).encode() + b'\n{\n"messages": oops\n}',
