@@ -37,9 +37,10 @@ def make(make_run: MakeRun, stage: str, method: str, **training: Any) -> Run:
         method,
         "ddp",
         2,
-        options={"stage": stage},
-        data={"eval_split": 0.25, "max_length": 64},
         here=True,
+        stage=stage,
+        eval_split=0.25,
+        max_length=64,
         max_steps=4,
         save_steps=4,
         eval_steps=2,
@@ -124,9 +125,7 @@ def test_the_library_trains_on_the_tokens_that_were_prepared_and_on_no_others(
     from engine.report import Report
     from engine.train import load
 
-    run = make_run(
-        "lora", "single", 1, options={"stage": stage}, data={"max_length": 64}, here=True
-    )
+    run = make_run("lora", "single", 1, here=True, stage=stage, max_length=64)
     spec = read_spec(run.folder / "spec.toml")
     report = Report(run.folder, rank=0, attempt=0, rung=0)
     settings = recipe(spec).arguments(spec, run.folder, smoke=False)
