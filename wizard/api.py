@@ -64,17 +64,6 @@ def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     return plans(facts, answers)
 
 
-def trace(plan: Plan, facts: Facts) -> Traced:
-    """The tensors of the plan's step, counted on the installed libraries without a device.
-
-    Raises ProblemError where that cannot be done.
-    """
-    from wizard.probe.trace import trace as ask
-
-    assert facts.model is not None
-    return ask(plan.spec, facts.model)
-
-
 def smallest_for_full(
     plans: Sequence[Plan], facts: Facts, answers: Answers
 ) -> tuple[str, Plan] | None:
@@ -86,6 +75,17 @@ def smallest_for_full(
     from wizard.probe.machine import load, shipped
 
     return search({name: load(path) for name, path in shipped().items()}, facts, answers)
+
+
+def trace(plan: Plan, facts: Facts) -> Traced:
+    """The tensors of the plan's step, counted on the installed libraries without a device.
+
+    Raises ProblemError where that cannot be done.
+    """
+    from wizard.probe.trace import trace as ask
+
+    assert facts.model is not None
+    return ask(plan.spec, facts.model)
 
 
 def best(plans: Sequence[Plan]) -> Plan:
