@@ -114,6 +114,16 @@ def test_a_stage_that_was_stopped_goes_on_where_it_was(
     check(run, stage)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["dpo", "kto"])
+def test_a_smoke_run_asks_the_reference_too(make_run: MakeRun, stage: str) -> None:
+    run = make(make_run, stage, "full")
+    train(run, "--smoke")
+
+    assert run.read("smoke.json")["measured"]["steps"] == 2
+    assert run.losses()[1] == pytest.approx(FIRST_LOSS[stage], abs=2e-4)
+
+
 @pytest.mark.parametrize("stage", ["dpo", "kto", "reward", "pretrain"])
 def test_the_library_trains_on_the_tokens_that_were_prepared_and_on_no_others(
     make_run: MakeRun, stage: str
