@@ -325,7 +325,7 @@ def whole_weights(model: torch.nn.Module, spec: Spec) -> dict[str, torch.Tensor]
 
     adapter = spec.method.method != "full"
     options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=adapter)
-    weights = get_model_state_dict(model, options=options)
+    weights: dict[str, torch.Tensor] = get_model_state_dict(model, options=options)
     if adapter or not weights:
         return weights
     dtype = getattr(torch, spec.model.dtype)

@@ -258,7 +258,7 @@ def has_placeholder(content: Readable) -> bool:
 
 def schema(columns: Sequence[str]) -> Any:
     """The Arrow schema of examples with these columns."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     return pa.schema({name: pa.list_(pa.int32()) for name in columns})
 
