@@ -44,11 +44,11 @@ def load_base(spec: Spec, path: Path, local_rank: int, local_ranks: int = 1) -> 
     # accelerate cannot hand out shares of 4-bit weights that only one rank has.
     elif strategy != "zero3" and (strategy != "fsdp" or spec.method.method == "qlora"):
         settings["device_map"] = {"": "cpu" if kind == "cpu" else f"{kind}:{local_rank}"}
-    maker: Any = AutoModelForCausalLM
+    loader: Any = AutoModelForCausalLM
     if spec.method.stage == "reward":
-        maker = AutoModelForSequenceClassification
+        loader = AutoModelForSequenceClassification
         settings["num_labels"] = 1
-    model: PreTrainedModel = maker.from_pretrained(str(path), **settings)
+    model: PreTrainedModel = loader.from_pretrained(str(path), **settings)
     model.config.use_cache = False
     return model
 

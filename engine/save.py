@@ -114,14 +114,20 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Find the best checkpoint again: a run folder may have been moved since it was noted."""
+        best = self._note_best(args, state)
+        if best is not None and not is_complete(best):
+            text = f"the best checkpoint, {best.name}, is gone: the best is looked for anew"
+            self.report.warn(text)
+            state.best_model_checkpoint = state.best_metric = state.best_global_step = None
+
+    @staticmethod
+    def _note_best(args: TrainingArguments, state: TrainerState) -> Path | None:
+        """Where the best checkpoint is, if there is one; the trainer loads it in the end."""
         if state.best_global_step is None:
-            return
+            return None
         best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
-        if is_complete(best):
-            state.best_model_checkpoint = str(best)
-            return
-        self.report.warn(f"the best checkpoint, {best.name}, is gone: the best is looked for anew")
-        state.best_model_checkpoint = state.best_metric = state.best_global_step = None
+        state.best_model_checkpoint = str(best)
+        return best
 
     def on_evaluate(
         self,
@@ -150,6 +156,8 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Mark the checkpoint once every rank has written its part, then remove old ones."""
         barrier()
+        # The library looks for it while it is being written, so that ranks may disagree on it.
+        self._note_best(args, state)
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero:
             sizes = _sizes(folder)

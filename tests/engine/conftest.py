@@ -96,9 +96,8 @@ def prepare_here(spec: Spec, folder: Path) -> None:
 def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     """Make a prepared run folder: (method, strategy, ranks, **settings) → Run.
 
-    `options` and `data` are further settings; rows are those of the stage. With `prepared` the rows
-    of that run are taken, which have the same data and model. What is prepared `here`, in this
-    process, is so faster.
+    Rows are those of the stage. With `prepared` the rows of that run are taken, which have the same
+    data and model; what is prepared `here`, in this process, is so faster.
     """
 
     def made(
@@ -106,13 +105,10 @@ def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         strategy: str,
         ranks: int,
         prepared: Run | None = None,
-        *,
-        options: dict[str, Any] | None = None,
-        data: dict[str, Any] | None = None,
         here: bool = False,
         **others: Any,
     ) -> Run:
-        stage = (options or {}).get("stage", "sft")
+        stage = others.get("stage", "sft")
         folder = tmp_path_factory.mktemp(f"run {stage} {method} {strategy} $(x)")
         rows = make.data_file(folder / "some data.jsonl", stage=stage)
         batch = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4 // ranks}
@@ -134,8 +130,6 @@ def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
             "save_steps": 100,
             **batch,
             **others,
-            **(options or {}),
-            **(data or {}),
         }
         tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
         for setting, value in settings.items():
