@@ -35,7 +35,7 @@ from engine.tokenise import NAMED_ROWS, Counts, Work
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
 DROPPED_TOLD = 20
 PROGRESS_SECONDS = 5.0
-PREPARED_VERSION = 3
+PREPARED_VERSION = 4
 """Counts up when the same data and settings make other tokens than before."""
 
 
@@ -346,6 +346,11 @@ def warnings(report: Mapping[str, Any], max_length: int) -> list[str]:
         said.append(
             f"{report['unfilled_rows']:,} rows have {{{{NAME}}}} or {{{{AUTHOR}}}} in them: set "
             "model_name and model_author, or they are learnt as they stand"
+        )
+    if report["skipped_answers"]:
+        said.append(
+            f"{report['skipped_answers']:,} earlier answers are not learnt: the chat template "
+            "takes their reasoning away, and learning the rest would teach to answer without it"
         )
     for part in report["sets"]:
         if part["taken"] > part["usable"]:

@@ -13,6 +13,7 @@ Each line is an object with `kind`, printed as soon as it is known; texts are fo
 `problem`  a row that is not used: `file`, `unit`, `line`, `reason`; the first hundred
 `warning`  `text`: something to know before a run
 `report`   once, last: `rows`, `kept`, `dropped_rows`, `cut_rows`, `unfilled_rows`,
+           `skipped_answers` (without a loss: the template takes their reasoning away),
            `lengths` and `whole_lengths` (after and before the cut: `min`, `p50`, `p90`, `p95`,
            `p99`, `max`; empty when no row is usable), `histogram`: [{`over`, `upto`, `rows`}] of
            whole lengths in tokens, `cuts`: {max_length: rows it would cut}, `total_tokens`,

@@ -156,6 +156,7 @@ def summary(counts: Counts, max_length: int | None) -> dict[str, Any]:
         "dropped_rows": counts.dropped_rows,
         "cut_rows": counts.cut_rows,
         "unfilled_rows": counts.unfilled_rows,
+        "skipped_answers": counts.skipped_answers,
         "lengths": lengths.percentiles(kept) if kept else {},
         "whole_lengths": lengths.percentiles(counts.lengths) if counts.lengths else {},
         "histogram": lengths.histogram(counts.lengths),

@@ -199,6 +199,22 @@ def test_names_stand_where_their_placeholders_stood(run: Path, tmp_path: Path) -
     assert filled["data_hash"] != left["data_hash"]
 
 
+def test_answers_that_are_not_learnt_are_said(run: Path, tmp_path: Path) -> None:
+    takes_away = make.TEMPLATE.replace(
+        "message['content']",
+        "(message['content'].split('</think>')[-1] if not loop.last else message['content'])",
+    )
+    make.tokenizer(takes_away).save_pretrained(tmp_path / "model")
+    thought = {"role": "assistant", "content": "<think>why</think>so"}
+    turns = [{"role": "user", "content": "q"}, thought] * 3
+    path = write(tmp_path / "a.jsonl", [{"messages": turns}, *ROWS])
+    report = prepare(spec(str(path)), run)
+
+    assert report["skipped_answers"] == 2
+    assert any("2 earlier answers are not learnt" in text for text in warnings(report, 256))
+    assert texts(run)[0].count("why") == 1
+
+
 def test_another_run_beside_it_takes_over_what_is_prepared(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [*ROWS, {"colour": "red"}])
     asked = spec(str(path), max_dropped_percent=50)
