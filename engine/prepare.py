@@ -344,16 +344,16 @@ def warnings(report: Mapping[str, Any], max_length: int) -> list[str]:
     said = [cut_warning(report, max_length)]
     if report["unfilled_rows"]:
         said.append(
-            f"{report['unfilled_rows']:,} rows have {{{{NAME}}}} or {{{{AUTHOR}}}} in them: set "
+            f"rows with {{{{NAME}}}} or {{{{AUTHOR}}}} in them: {report['unfilled_rows']:,}; set "
             "model_name and model_author, or they are learnt as they stand"
         )
     if report["skipped_answers"]:
         said.append(
-            f"{report['skipped_answers']:,} earlier answers are not learnt: the chat template "
+            f"earlier answers that are not learnt: {report['skipped_answers']:,}; the chat template "
             "takes their reasoning away, and learning the rest would teach to answer without it"
         )
     for part in report["sets"]:
-        if part["taken"] > part["usable"]:
+        if part["repeats"]:
             said.append(
                 f"{part['file']}: {part['usable']:,} usable rows, seen {part['taken']:,} times "
                 "in an epoch: some repeat"

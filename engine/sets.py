@@ -98,6 +98,7 @@ def set_report(source: Source, counts: Counts, row_format: str | None) -> dict[s
         "usable": counts.kept,
         "dropped_rows": counts.dropped_rows,
         "taken": taken,
+        "repeats": source.rows is not None and source.rows > counts.kept,
     }
 
 

@@ -211,7 +211,7 @@ def test_answers_that_are_not_learnt_are_said(run: Path, tmp_path: Path) -> None
     report = prepare(spec(str(path)), run)
 
     assert report["skipped_answers"] == 2
-    assert any("2 earlier answers are not learnt" in text for text in warnings(report, 256))
+    assert any("earlier answers that are not learnt: 2" in text for text in warnings(report, 256))
     assert texts(run)[0].count("why") == 1
 
 
