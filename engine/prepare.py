@@ -349,8 +349,8 @@ def warnings(report: Mapping[str, Any], max_length: int) -> list[str]:
         )
     if report["skipped_answers"]:
         said.append(
-            f"earlier answers that are not learnt: {report['skipped_answers']:,}; the chat template "
-            "takes their reasoning away, and learning the rest would teach to answer without it"
+            f"earlier answers that are not learnt: {report['skipped_answers']:,}; the chat "
+            "template takes their reasoning away, and the rest would teach to answer without it"
         )
     for part in report["sets"]:
         if part["repeats"]:

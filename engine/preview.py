@@ -18,7 +18,8 @@ Each line is an object with `kind`, printed as soon as it is known; texts are fo
            `p99`, `max`; empty when no row is usable), `histogram`: [{`over`, `upto`, `rows`}] of
            whole lengths in tokens, `cuts`: {max_length: rows it would cut}, `total_tokens`,
            `trained_tokens`, `sets`: [{`file`, `format`, `rows`, `usable`, `dropped_rows`,
-           `taken`, `repeats`}], `template`, `usable`: whether a run would start with it, `reason` if not
+           `taken`, `repeats`}], `template`, `usable`: whether a run would start with it, and
+           `reason` if not
 `failed`   instead of a report: `failure`, `message`; the exit code is that of a run
 """
 
