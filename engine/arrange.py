@@ -55,6 +55,8 @@ def arrange(spec: Spec, folder: Path) -> dict[str, int]:
         "eval_examples": len(read(folder / HELD_OUT)) if (folder / HELD_OUT).exists() else 0,
         "eval_learnt_too": learnt_too,
     }
+    if spec.method.stage == "kto":
+        found["good_examples"] = sum(read(folder / TRAINED_ON).column("label").to_pylist())
     if spec.method.stage == "pretrain":  # the first token of a block has none before it
         found["trained_tokens"] = sum(_predicted(folder / name) for name in sides)
     return found

@@ -20,6 +20,7 @@ from typing import Any
 
 from engine import sets, tokenise
 from engine.adapter import check_folder
+from engine.advice import advice
 from engine.arrange import HELD_OUT, TRAINED_ON, arrange
 from engine.data import chat_template
 from engine.examples import maker
@@ -297,7 +298,7 @@ def main() -> int:
         report = prepare(spec, run)
         for line in told(report):
             print(line)  # noqa: T201
-        for warning in warnings(report, spec.data.max_length) + evaluation_warnings(report, spec):
+        for warning in [*warnings(report, spec.data.max_length), *advice(report, spec)]:
             print(warning, file=sys.stderr)  # noqa: T201
             tell(run, {}, "warn", text=warning)
 
@@ -324,19 +325,6 @@ def told(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"dropped: {row['file']}, {row['unit']} {row['line']}: {row['reason']}")
     more = report["dropped_rows"] - len(lines[3:])
     return [*lines, f"dropped: {more:,} more"] if more > 0 else lines
-
-
-def evaluation_warnings(report: Mapping[str, Any], spec: Spec) -> list[str]:
-    """What the user of a run should know of the second set that it evaluates on."""
-    held, too = report["eval"], report["eval_learnt_too"]
-    said = [f"eval_data: {text}" for text in warnings(held, spec.data.max_length)] if held else []
-    if too:
-        are = "is" if too == 1 else "are"
-        said.append(
-            f"{too:,} of the {held['kept']:,} rows of eval_data {are} in the training data too: "
-            "the evaluation looks better than the model is"
-        )
-    return said
 
 
 def warnings(report: Mapping[str, Any], max_length: int) -> list[str]:

@@ -26,6 +26,7 @@ from engine.spec import Spec
 RANK = int(os.environ.get("RANK", "0"))
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
+LOCAL_RANKS = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def main() -> int:
@@ -81,6 +82,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     from engine.measure import StepMeter
     from engine.recipes import recipe
 
+    spec = shard.with_own_disk_folder(spec, run)
+
     resumes = options.resume and not options.smoke
     checkpoint = save.newest_complete(run, report) if resumes else None
     refuse_old_checkpoints(run, options)
@@ -90,16 +93,15 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if not options.smoke:
         say(report, schedule.uneven_epoch(spec, prepared["examples"]))
     shard.start_ranks(spec)
-    shown = shard.shown(spec)
-    if RANK == 0 and shown is not None:
-        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shown)
+    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
     settings = recipe(spec).arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
     meter = StepMeter(
         report,
         settings.device,
-        spec.parallel.strategy,
+        spec.parallel,
         tokens_before=save.tokens_seen(checkpoint),
     )
     checkpoints = save.Checkpoints(
@@ -116,6 +118,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if RANK == 0:
         adapter.keep_start(spec, trainer.model, run)
     schedule.end_at_last_step(trainer)
+    if RANK == 0 and spec.parallel.strategy == "layer_split":
+        write_json(run / "device_map.json", trainer.model.hf_device_map)
     meter.attach(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
@@ -124,6 +128,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report.phase("saving")
         save.save_model(trainer, spec, fetched, run, report)
     measured = save.gather(meter.measured())
+    if LOCAL_RANK == 0:
+        shard.remove_disk_folder(spec)
     name = "smoke.json" if options.smoke else "result.json"
     is_news = meter.step_seconds or not (run / name).exists()
     if RANK == 0 and not checkpoints.stopped and is_news:
@@ -149,7 +155,7 @@ def load(
     """The trainer with the model in it."""
     from transformers import set_seed
 
-    from engine import adapter, model
+    from engine import adapter, model, shard
     from engine.data import chat_template
     from engine.methods import REFERENCE_PASS, needs_reference
     from engine.prepare import load_tokenizer
@@ -160,13 +166,14 @@ def load(
     tokenizer = load_tokenizer(fetched.path)
     if spec.method.stage != "pretrain":
         tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
-    base = model.load_base(spec, fetched.path, LOCAL_RANK)
+    base = model.load_base(spec, fetched.path, LOCAL_RANK, LOCAL_RANKS)
     report.phase("wrapping", detail=REFERENCE_PASS if needs_reference(spec.method) else None)
     adapter.fit_vocabulary(spec, base, tokenizer)
     base, config = adapter.wrapped(spec, base, fetched.revision)
     build = recipe(spec).build
     trainer = build(spec, settings, base, tokenizer, rows, held_out, config, callbacks)
     adapter.keep_precise(spec, trainer.model)
+    shard.share_gradients(trainer)
     return trainer
 
 
@@ -212,10 +219,9 @@ def own_device(spec: Spec) -> str:
         import torch_npu  # type: ignore[import-not-found]  # noqa: F401
     runtime: Any = getattr(torch, kind)
     count = runtime.device_count()
-    if count <= LOCAL_RANK:
-        raise RunError(
-            "no_devices", f"rank {RANK} needs {kind}:{LOCAL_RANK}, but {count} are there"
-        )
+    last = LOCAL_RANK + LOCAL_RANKS * (spec.parallel.devices_per_rank - 1)
+    if count <= last:
+        raise RunError("no_devices", f"rank {RANK} needs {kind}:{last}, but {count} are there")
     runtime.set_device(LOCAL_RANK)
     return f"{kind}:{LOCAL_RANK}"
 

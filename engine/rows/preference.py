@@ -99,24 +99,25 @@ def _side(row: Mapping[str, Any], name: str) -> list[Any]:
     value = row.get(name)
     if not value:
         raise RowError(f"`{name}` is missing" if name not in row else f"`{name}` is empty")
-    if isinstance(value, str) and not value.lstrip().startswith(("[{", "{")):
-        return [{"role": "assistant", "content": value}]
-    if isinstance(value, str):  # tables hold turns as JSON text; an answer may be JSON too
-        try:
-            value = parsed(value, name)
-        except RowError:
-            return [{"role": "assistant", "content": value}]
-        if not _are_turns(value):
-            return [{"role": "assistant", "content": row[name]}]
+    if isinstance(value, str):
+        return _listed(value) or [{"role": "assistant", "content": value}]
     turns = value if isinstance(value, list) else [value]
     if not all(isinstance(turn, dict) for turn in turns):
         raise RowError(f"`{name}` is neither text nor turns with role and content")
     return turns
 
 
-def _are_turns(value: Any) -> bool:
-    turns = value if isinstance(value, list) else [value]
-    return all(isinstance(turn, dict) and ("role" in turn or "from" in turn) for turn in turns)
+def _listed(value: str) -> list[Any]:
+    """The turns that a table holds as JSON text; none where it is text, or JSON of another kind."""
+    if not value.lstrip().startswith(("[{", "{")):
+        return []
+    try:
+        found = parsed(value, "")
+    except RowError:
+        return []
+    turns = found if isinstance(found, list) else [found]
+    are_turns = all(isinstance(turn, dict) and ("role" in turn or "from" in turn) for turn in turns)
+    return turns if are_turns else []
 
 
 def _answer(turns: Sequence[Any], name: str) -> Any:
@@ -159,7 +160,8 @@ def _prompt(row: Mapping[str, Any]) -> list[Any] | None:
     prompt = row.get("prompt")
     if prompt:
         if isinstance(prompt, str):
-            return [*_history(row), {"role": "user", "content": prompt}]
+            listed = _listed(prompt)
+            return listed or [*_history(row), {"role": "user", "content": prompt}]
         if isinstance(prompt, list):
             return list(prompt)
         raise RowError("`prompt` is neither text nor turns with role and content")

@@ -77,7 +77,7 @@ def loaded(model: Path, adapter: Path) -> Any:
 def test_the_saved_adapter_on_the_base_is_the_model_that_was_trained(
     make_run: MakeRun, tiny_model: Path, options: dict[str, Any]
 ) -> None:
-    run = make_run("lora", "single", 1, options=options, here=True)
+    run = make_run("lora", "single", 1, here=True, **options)
     trainer = trained(run)
 
     ours = logits(trainer.model)
@@ -109,7 +109,7 @@ def test_an_adapter_that_is_gone_on_with_is_really_trained(
     make_run: MakeRun, first: Run, stage: str
 ) -> None:
     options = {"adapter": str(first.folder / "model"), "stage": stage}
-    run = make_run("lora", "single", 1, options=options, here=True)
+    run = make_run("lora", "single", 1, here=True, **options)
     trainer = trained(run)
 
     before = weights(first.folder / "model/adapter_model.safetensors")

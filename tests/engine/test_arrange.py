@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.advice import advice
 from engine.arrange import HELD_OUT, TRAINED_ON, blocks, read
 from engine.examples import TextMaker
 from engine.failure import RunError
-from engine.prepare import evaluation_warnings, prepare, told
+from engine.prepare import prepare, told
 from engine.record import write_json
 from engine.rows.values import Document
 from engine.spec import Spec
@@ -110,7 +112,7 @@ def test_a_second_file_is_evaluated_on_and_what_is_learnt_too_is_said(run: Path)
 
     assert (report["examples"], report["eval_examples"]) == (8, 2)
     assert report["eval"]["kept"] == 2
-    (said,) = evaluation_warnings(report, made)
+    (said,) = advice(report, made)
     assert said.startswith("1 of the 2 rows of eval_data is in the training data too")
 
 
@@ -129,6 +131,30 @@ def test_labelled_rows_are_shuffled_by_the_seed_for_they_are_read_in_order(run: 
     labels = column(run, TRAINED_ON, "label")
     assert sorted(labels) == [False] * 10 + [True] * 10
     assert labels != sorted(labels, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("good", "weights", "said"),
+    [
+        (10, {}, ""),
+        (11, {}, ""),
+        (5, {}, "5 good and 15 bad answers: .* set desirable_weight=3"),
+        (16, {}, "16 good and 4 bad answers: .* set undesirable_weight=4"),
+        (5, {"desirable_weight": 3.0}, ""),
+        (20, {}, "all answers are labelled good"),
+    ],
+)
+def test_unbalanced_labels_are_said_with_the_weight_that_balances_them(
+    run: Path, good: int, weights: dict[str, float], said: str
+) -> None:
+    rows = [{"prompt": f"q{n}", "completion": "a", "label": n < good} for n in range(20)]
+    made = spec(run, "kto", rows)
+    method = made.method.model_copy(update=weights)
+    made = made.model_copy(update={"method": method})
+    found = advice(prepare(made, run), made)
+
+    assert len(found) == bool(said)
+    assert not said or re.match(said, found[0])
 
 
 def test_a_reward_row_has_its_prompt_in_both_answers(run: Path) -> None:

@@ -59,6 +59,7 @@ def text(chat: ChatTokenizer, ids: list[int]) -> str:
         },
         {"instruction": "q", "input": "", "chosen": "good", "rejected": "bad"},
         {"messages": [USER, GOOD], "rejected_response": "bad"},
+        {"prompt": json.dumps([USER]), "chosen": json.dumps(GOOD), "rejected": json.dumps([BAD])},
     ],
     ids=lambda row: json.dumps(sorted(row)),
 )
@@ -103,6 +104,13 @@ def test_a_system_text_is_put_before_both_answers(chat: ChatTokenizer) -> None:
 def test_a_pair_that_cannot_be_used_says_why(chat: ChatTokenizer, row: Any, reason: str) -> None:
     with pytest.raises(RowError, match=reason):
         pair(row, None, chat)
+
+
+def test_an_answer_that_is_json_of_its_own_is_text(chat: ChatTokenizer) -> None:
+    found = pair({"prompt": "q", "chosen": '{"a": 1}', "rejected": "[{"}, None, chat)
+
+    assert text(chat, found.chosen_ids) == '{"a": 1}<|im_end|>'
+    assert text(chat, found.rejected_ids) == "[{<|im_end|>"
 
 
 def test_a_long_answer_is_cut_and_counted(chat: ChatTokenizer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine.methods import LOSSES
 from tests.engine.conftest import Run
 
 pytestmark = pytest.mark.engine
@@ -37,9 +38,10 @@ def make(make_run: MakeRun, stage: str, method: str, **training: Any) -> Run:
         method,
         "ddp",
         2,
-        options={"stage": stage},
-        data={"eval_split": 0.25, "max_length": 64},
         here=True,
+        stage=stage,
+        eval_split=0.25,
+        max_length=64,
         max_steps=4,
         save_steps=4,
         eval_steps=2,
@@ -113,29 +115,55 @@ def test_a_stage_that_was_stopped_goes_on_where_it_was(
     check(run, stage)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["dpo", "kto"])
+def test_a_smoke_run_asks_the_reference_too(make_run: MakeRun, stage: str) -> None:
+    run = make(make_run, stage, "full")
+    train(run, "--smoke")
+
+    assert run.read("smoke.json")["measured"]["steps"] == 2
+    assert run.losses()[1] == pytest.approx(FIRST_LOSS[stage], abs=2e-4)
+
+
 @pytest.mark.parametrize("stage", ["dpo", "kto", "reward", "pretrain"])
 def test_the_library_trains_on_the_tokens_that_were_prepared_and_on_no_others(
     make_run: MakeRun, stage: str
 ) -> None:
     """With its defaults it would tokenise, cut and drop rows by itself."""
+    trainer, rows = made_here(make_run("lora", "single", 1, here=True, stage=stage, max_length=64))
+
+    seen = sorted(ids for batch in trainer.get_train_dataloader() for ids in real(batch))
+    assert seen == sorted(ids for row in rows for ids in sequences(row, stage))
+    assert max(map(len, seen)) == 64
+
+
+def made_here(run: Run) -> tuple[Any, Any]:
+    """The trainer of a run on one device, in this process, and its prepared rows."""
     from engine import arrange
     from engine.fetch import read_fetched, read_spec
     from engine.recipes import recipe
     from engine.report import Report
     from engine.train import load
 
-    run = make_run(
-        "lora", "single", 1, options={"stage": stage}, data={"max_length": 64}, here=True
-    )
     spec = read_spec(run.folder / "spec.toml")
     report = Report(run.folder, rank=0, attempt=0, rung=0)
     settings = recipe(spec).arguments(spec, run.folder, smoke=False)
     rows = arrange.load(run.folder, spec, smoke=False)
-    trainer = load(spec, settings, read_fetched(run.folder), rows, None, [], report)
+    return load(spec, settings, read_fetched(run.folder), rows, None, [], report), rows
 
-    seen = sorted(ids for batch in trainer.get_train_dataloader() for ids in real(batch))
-    assert seen == sorted(ids for row in rows for ids in sequences(row, stage))
-    assert max(map(len, seen)) == 64
+
+def test_every_loss_of_pairs_that_a_spec_may_name_is_one_that_the_library_has(
+    make_run: MakeRun,
+) -> None:
+    import math
+
+    trainer, _ = made_here(make_run("lora", "single", 1, here=True, stage="dpo"))
+    batch = next(iter(trainer.get_train_dataloader()))
+    trainer.label_smoothing = 0.01  # which one of them needs
+
+    for loss in LOSSES["dpo"]:
+        trainer.loss_types = [loss]
+        assert math.isfinite(trainer.compute_loss(trainer.model, dict(batch)).item()), loss
 
 
 def real(batch: Any) -> list[list[int]]:

@@ -22,15 +22,6 @@ LEARNT: Mapping[str, str] = {
     "reward": "a model that scores answers; both of a pair pass through it at once, and its "
     "memory is counted with the head of words, which it has not",
 }
-RATES: Mapping[str, tuple[float, float]] = {
-    "sft": (2e-5, 2e-4),
-    "pretrain": (2e-5, 2e-4),
-    "dpo": (5e-7, 5e-6),
-    "kto": (5e-7, 5e-6),
-    "reward": (1e-5, 1e-4),
-}
-"""Stage → learning rates of full tuning and of an adapter: the Alignment Handbook's recipes for
-`dpo`, TRL's documentation for `kto` and `reward`."""
 TEXT_BLOCK = 2048
 CHARS_PER_TOKEN = 4
 """Of English prose in a vocabulary made of words."""
