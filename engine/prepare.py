@@ -24,7 +24,7 @@ from engine.advice import advice
 from engine.arrange import HELD_OUT, TRAINED_ON, arrange
 from engine.data import chat_template
 from engine.examples import maker
-from engine.failure import RunError, command
+from engine.failure import DISK_ERRORS, RunError, command
 from engine.fetch import read_fetched, read_spec
 from engine.record import read_json, tell, write_json
 from engine.rowfile import RowFile, keep_only
@@ -69,8 +69,11 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
         )
         report = {**report, "data_hash": data_hash, "template": _template_name(spec)}
         write_json(part / "report.json", report)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            why = os.strerror(error.errno)
+            raise RunError("disk_full", f"{run}: cannot write the prepared rows: {why}") from None
         raise
     shutil.rmtree(run / "prepared", ignore_errors=True)
     os.replace(part, run / "prepared")

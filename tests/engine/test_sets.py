@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -264,6 +267,25 @@ def test_a_killed_process_is_host_memory_and_no_hang(
     with pytest.raises(RunError, match="a process that prepares data was killed") as caught:
         prepare(spec(str(path)), run)
     assert caught.value.failure == "host_oom"
+    assert not list(run.glob("prepared*"))
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.jsonl", ROWS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    monkeypatch.setattr("engine.prepare.DISK_ERRORS", (errno.EFBIG,))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(RunError, match="cannot write the prepared rows") as caught:
+            prepare(spec(str(path)), run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert caught.value.failure == "disk_full"
     assert not list(run.glob("prepared*"))
 
 
