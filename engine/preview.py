@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -84,8 +85,9 @@ def preview(settings: dict[str, Any], samples: int) -> None:
     made = maker(stage, tokenizer, model.template, table.max_length)
     work = sets.work_for(table, stage, made)
     shown = 0
-    for source in found:
-        shown += _samples(source, work, tokenizer, samples - shown)
+    for place, source in enumerate(found):
+        share = math.ceil((samples - shown) / (len(found) - place))
+        shown += _samples(source, work, tokenizer, share)
     report = _report(found, table, work, sets.cut_length(stage, table))
     template = "none" if stage == "pretrain" else model.template or "the model's own"
     say("report", template=template, stage=stage, **report)

@@ -12,6 +12,7 @@ from engine.rows.files import rows as read_rows
 from engine.rows.formats import format_of, read
 from engine.rows.turns import with_system
 from engine.rows.values import Conversation, DataError, RowError
+from engine.spec import SpecError, parse_setting
 
 ANSWERED = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
 
@@ -174,3 +175,20 @@ def test_a_turn_of_weight_zero_is_not_learnt() -> None:
 def test_a_row_that_cannot_be_used_has_a_reason(row: Any, reason: str) -> None:
     with pytest.raises(RowError, match=reason):
         conversation(row)
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ("prompt", "write ours=theirs"),
+        ("prompt=", "write ours=theirs"),
+        ("prompt=a=b", "write ours=theirs"),
+        ("prompt=a,", "write ours=theirs"),
+        ("prompt=a,prompt=b", "names a column twice"),
+        ("prompt=a,completion=a", "names a column twice"),
+    ],
+)
+def test_a_map_of_columns_that_says_nothing_clear_is_refused(columns: str, reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        parse_setting("columns", columns)
+    assert parse_setting("columns", "none") == ("columns", None)
