@@ -167,6 +167,7 @@ def batches(
     with ProcessPoolExecutor(
         processes, mp_context=context, initializer=_start, initargs=(work, os.getpid())
     ) as pool:
+        pool.submit(int)  # all are forked now: readers of tables start threads, which cannot be
         waiting: deque[Future[Batch]] = deque()
         try:
             for chunk, row_format in named:
