@@ -192,3 +192,33 @@ def test_a_map_of_columns_that_says_nothing_clear_is_refused(columns: str, reaso
     with pytest.raises(SpecError, match=reason):
         parse_setting("columns", columns)
     assert parse_setting("columns", "none") == ("columns", None)
+
+
+CALL = {"type": "function", "function": {"name": "look", "arguments": {"at": 1}}}
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "tool_calls": [{"name": "look", "arguments": '{"at": 1}'}]},
+        {"role": "assistant", "function_call": {"name": "look", "arguments": '{"at": 1}'}},
+        {"from": "function_call", "value": '{"name": "look", "arguments": {"at": 1}}'},
+        {"from": "tool_call", "value": '[{"name": "look", "arguments": {"at": 1}}]'},
+    ],
+)
+def test_a_tool_call_by_any_of_its_names_is_the_same_turn(turn: dict[str, Any]) -> None:
+    said = conversation({"messages": [{"role": "user", "content": "q"}, turn]})
+
+    assert said.messages[1] == {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    assert said.learnt == {1}
+
+
+def test_tools_are_read_as_a_list_as_text_and_by_their_older_name() -> None:
+    tools = [{"name": "look"}]
+    rows = [
+        {**ANSWERED, key: value}
+        for key, value in (("tools", tools), ("tools", json.dumps(tools)), ("functions", tools))
+    ]
+
+    assert [conversation(row).tools for row in rows] == [tuple(tools)] * 3
