@@ -149,6 +149,43 @@ def test_a_set_with_fewer_rows_than_asked_repeats_them_and_says_so(
     assert any("3 usable rows, seen 8 times" in text for text in warnings(report, 256))
 
 
+def test_a_set_that_gives_no_row_is_refused(run: Path, tmp_path: Path) -> None:
+    first = write(tmp_path / "a.jsonl", ROWS)
+    second = write(tmp_path / "b.jsonl", ROWS[:3])
+
+    with pytest.raises(RunError, match=r"b\.jsonl: gives no row \(3 of its 3 can be used\)"):
+        prepare(spec(f"{first},{second}*0.1"), run)
+    assert not list(run.glob("prepared*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("empty", "not one that `datasets` saved"), ("splits", "holds the splits train, test")],
+)
+def test_a_folder_that_is_no_data_set_is_one_sentence(
+    name: str, reason: str, run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    if name == "splits":
+        (folder / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+
+    with pytest.raises(RunError, match=reason) as caught:
+        prepare(spec(str(folder)), run)
+    assert caught.value.failure == "bad_data"
+
+
+def test_which_sets_are_learnt_and_which_are_apart_tells_what_is_prepared(
+    run: Path, tmp_path: Path
+) -> None:
+    names = [str(write(tmp_path / f"{n}.jsonl", ROWS[5 * n : 5 * n + 5])) for n in range(3)]
+    one = prepare(spec(f"{names[0]},{names[1]}", eval_data=names[2]), run)
+    two = prepare(spec(names[0], eval_data=f"{names[1]},{names[2]}"), run)
+
+    assert one["data_hash"] != two["data_hash"]
+    assert (one["examples"], two["examples"]) == (10, 5)
+
+
 def test_the_same_seed_takes_the_same_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", ROWS)
     taken = []

@@ -210,3 +210,10 @@ def test_a_data_set_on_a_hub_is_told_how_to_get_here(
         absolute_data("org/some-rows#500")
     (tmp_path / "org").mkdir()
     assert absolute_data("org/some-rows*2") == f"{tmp_path}/org/some-rows*2"
+
+
+def test_a_set_that_gives_no_row_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(lines(CHAT, CHAT))
+    with pytest.raises(ProblemError, match=r"rows\.jsonl\*0\.1: gives no row"):
+        read_dataset(f"{path},{path}*0.1")

@@ -33,7 +33,7 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
     asked = settings or {}
     found, reading = _asked(data, asked)
     counted = _Count(reading=reading)
-    rows = 0
+    rows, empty = 0, []
     for source in found:
         _check(source.path)
         before = counted.rows
@@ -46,8 +46,12 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
         except OSError as error:
             why = f"cannot be read: {error.strerror}"
             raise _refused(why, str(source.path), "check the disk") from None
-        rows += source.rows_of(counted.rows - before)
+        taken = source.rows_of(counted.rows - before)
+        rows += taken
+        empty += [] if taken else [source]
     _check_rows(data, counted)
+    for source in empty:
+        raise _refused("gives no row", sources.spelt([source]), "raise its weight, or leave it out")
     return Dataset(
         path=data,
         format=counted.formats.pop() if len(counted.formats) == 1 else None,
