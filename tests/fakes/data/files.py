@@ -42,6 +42,14 @@ def cases() -> list[Case]:
     return found
 
 
+def by_kind() -> dict[str, list[Case]]:
+    """The same, by how their names begin: one test for each file would take longer than reading."""
+    kinds: dict[str, list[Case]] = {}
+    for case in cases():
+        kinds.setdefault(case.name.partition(":")[0], []).append(case)
+    return kinds
+
+
 def _json(row: Any) -> bytes:
     return json.dumps(row).encode()
 
