@@ -203,7 +203,7 @@ class RankTable(Static):
         heads = len({rank.host for rank in state.ranks.values()}) if self.order == "host" else 0
         return 1 + ranks + heads + (8 if ranks >= MAP_FROM else 0)
 
-    def scroll(self, rows: int, state: RunState) -> None:  # type: ignore[override]
+    def move(self, rows: int, state: RunState) -> None:
         """Move the first row."""
         last = max(self.rows_wanted(state) - self._room, 0)
         self.first = min(max(self.first + rows, 0), last)

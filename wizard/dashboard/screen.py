@@ -266,7 +266,7 @@ class Dashboard(Boxes):
 
     def action_ranks(self, rows: int) -> None:
         """Move in the table of ranks."""
-        self.query_one(RankTable).scroll(rows, self.state)
+        self.query_one(RankTable).move(rows, self.state)
         self.draw_boxes()
 
     def action_log_of(self) -> None:
