@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from engine.causes import class_of_text
 from engine.events import EXIT_OK, EXIT_OTHER, FAILURE_EXIT
 from engine.record import write_json
 from engine.spec import SpecError
@@ -42,57 +43,6 @@ class Failure:
     """Its tail; empty when the message says everything."""
 
 
-MESSAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (
-        "host_oom",
-        (
-            "DefaultCPUAllocator: can't allocate memory",
-            "not enough memory: you tried",
-            "std::bad_alloc",
-        ),
-    ),
-    ("gpu_oom", ("CUDA out of memory", "NPU out of memory", "HIP out of memory")),
-    ("gpu_oom", ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")),
-    (
-        "lost_device",
-        (
-            "CUDA error: uncorrectable ECC",
-            "unspecified launch failure",
-            "GPU is lost",
-            "fallen off the bus",
-        ),
-    ),
-    (
-        "ddp_graph",
-        (
-            "mark a variable ready only once",
-            "Expected to have finished reduction",
-            "unused parameters",
-        ),
-    ),
-    (
-        "comm_timeout",
-        ("Watchdog caught collective operation timeout", "Timed out waiting", "wait timeout"),
-    ),
-    (
-        "comm_failed",
-        (
-            "Connection closed by peer",
-            "Connection reset by peer",
-            "NCCL error",
-            "gloo",
-            "HCCL",
-            "Broken pipe",
-        ),
-    ),
-    (
-        "disk_full",
-        ("No space left on device", "PytorchStreamWriter failed writing", "Read-only file system"),
-    ),
-)
-"""Failure class → texts the libraries use for it; the first match counts."""
-
-
 def classify(error: BaseException) -> Failure:
     """The failure an exception stands for; never raises."""
     failure, known = _class_of(error)
@@ -116,10 +66,9 @@ def _class_of(error: BaseException) -> tuple[str, bool]:
     names = {cls.__name__ for cls in type(error).__mro__}
     if "OutOfMemoryError" in names:
         return "gpu_oom", False
-    text = str(error)
-    for failure, parts in MESSAGES:
-        if any(part in text for part in parts):
-            return failure, False
+    failure = class_of_text(str(error))
+    if failure is not None:
+        return failure, False
     if names & {"DistBackendError", "DistNetworkError", "DistStoreError"}:
         return "comm_failed", False
     if isinstance(error, KeyboardInterrupt | SystemExit):

@@ -19,6 +19,12 @@ def start_time(pid: int) -> int | None:
     return None if fields is None or fields[0] in ("Z", "X") else int(fields[19])
 
 
+def state_letter(pid: int) -> str | None:
+    """The kernel's letter for what a process does, such as T for stopped; None when it is gone."""
+    fields = _stat(pid)
+    return None if fields is None else fields[0]
+
+
 def is_alive(pid: int, started: int | None) -> bool:
     """Whether the process that began then still runs."""
     return started is not None and start_time(pid) == started

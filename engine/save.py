@@ -68,6 +68,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         pause = max(1, math.floor(steps * STOP_CHECK_SECONDS / max(now - self._checked, 1e-6)))
         asked = (self.run / "stop").exists()
         if dist.is_initialized() and dist.get_world_size() > 1:
+            self.report.doing = "collective"
             shared = torch.tensor([int(asked), pause], device=args.device)
             dist.all_reduce(shared, op=dist.ReduceOp.MAX)
             asked, pause = bool(shared[0].item()), int(shared[1].item())

@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from wizard.commands import chat, demo, doctor, plan, presets, probe, run, runs, stop, watch
+from wizard.commands import (
+    chat,
+    compare,
+    demo,
+    doctor,
+    logs,
+    pack,
+    plan,
+    presets,
+    probe,
+    resume,
+    retry,
+    run,
+    runs,
+    stop,
+    watch,
+)
 
 COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
@@ -16,6 +32,11 @@ COMMANDS: Mapping[str, ModuleType] = {
     "runs": runs,
     "watch": watch,
     "stop": stop,
+    "resume": resume,
+    "retry": retry,
+    "logs": logs,
+    "compare": compare,
+    "pack": pack,
     "chat": chat,
     "presets": presets,
 }

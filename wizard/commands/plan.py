@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wizard import api
+from wizard.answers import Answers
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Facts
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     facts = api.facts_for(answers.model, answers.data, machine=args.machine)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(script_text(plans, facts, answers.run_name, answers.output))
+        print_exactly(script_text(plans, facts, answers))
         return 0
     if args.json:
         print_json({"schema": 1, "plans": [as_json(plan) for plan in plans]})
@@ -43,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def script_text(plans: Sequence[Plan], facts: Facts, name: str | None, output: str | None) -> str:
+def script_text(plans: Sequence[Plan], facts: Facts, answers: Answers) -> str:
     """The `run.sh` that `run` would write and start."""
     plan = api.best(plans)
-    name = name or api.run_name(plan, api.runs_root(output))
-    return api.render(plans, plan, facts, name)["run.sh"]
+    name = answers.run_name or api.run_name(plan, api.runs_root(answers.output))
+    return api.render(plans, plan, facts, name, answers.policy)["run.sh"]
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

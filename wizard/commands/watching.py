@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED
-from wizard import wording
+from wizard import configuration, paths, wording
+from wizard.advice import advise
 from wizard.commands.terminal import is_interactive, note, print_json, say
 from wizard.dashboard.state import RunState
+from wizard.problem import ProblemError
 
 POLL_SECONDS = 0.5
 LOST = 70
@@ -39,6 +41,7 @@ def watch_plain(folder: Path) -> int:
             for line in news(seen, state):
                 say(line)
             if state.ended:
+                ring()
                 for line in next_steps(folder, state):
                     note(line)
                 return exit_code(state)
@@ -126,12 +129,39 @@ def ending(state: RunState) -> str:
 
 
 def next_steps(folder: Path, state: RunState) -> list[str]:
-    """What can be done with a run that ended."""
-    if state.exit_code == EXIT_OK:
-        return [f"talk to it: tunewright chat {shlex.quote(str(folder))}"]
-    if state.exit_code == EXIT_STOPPED:
-        return [f"go on with it: bash {shlex.quote(str(folder / 'run.sh'))} --resume"]
-    return []
+    """Why a run ended, and what can be done about it."""
+    from wizard.runner.folder import summary
+
+    found = advise(
+        _as_named(folder),
+        exit_code=state.exit_code,
+        failure=state.failure.failure if state.failure else None,
+        rank=state.failure.rank if state.failure else None,
+        learning_rate=_learning_rate(folder),
+        rebooted=summary(folder).rebooted,
+    )
+    cause = [] if state.exit_code in (EXIT_OK, EXIT_STOPPED) else [found.cause]
+    return [*cause, *(f"{action.label}: {action.command}" for action in found.actions)]
+
+
+def _as_named(folder: Path) -> str:
+    """The run as a command finds it: by name in the user's own runs folder."""
+    return folder.name if folder.parent == paths.runs() else str(folder)
+
+
+def _learning_rate(folder: Path) -> float | None:
+    from wizard.runner.again import read_spec
+
+    try:
+        return read_spec(folder).training.learning_rate
+    except ProblemError:
+        return None
+
+
+def ring() -> None:
+    """Ring the terminal, which shows it even from another tab, unless the user wants quiet."""
+    if sys.stderr.isatty() and configuration.read().bell:
+        print("\a", end="", file=sys.stderr, flush=True)
 
 
 def _who(rank: int | None) -> str:
