@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -158,7 +159,9 @@ def _lines(path: Path) -> list[str]:
 
 
 def _links(folder: Path) -> list[str]:
-    try:
-        return [os.readlink(folder / name) for name in os.listdir(folder)]
-    except OSError:
-        return []
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found.append(os.readlink(folder / name))
+    return found

@@ -16,7 +16,8 @@ def optimizer_form(spec: Spec) -> dict[str, Any]:
     parallel = spec.parallel
     replicated = parallel.strategy in REPLICATED
     return {
-        "optim": spec.training.optim,
+        # The fused kind computes with the same state.
+        "optim": spec.training.optim.removesuffix("_fused"),
         "strategy": "replicated" if replicated else parallel.strategy,
         "offload": parallel.offload,
         "ranks": None if replicated else parallel.num_devices,

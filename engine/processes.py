@@ -82,9 +82,16 @@ def _stat(pid: int) -> list[str] | None:
     return text.rpartition(")")[2].split()
 
 
-def oom_kills() -> int:
-    """Processes of this control group that the kernel killed for memory; 0 when nobody counts."""
-    for path in _counters():
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+def oom_kills(root: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
+    """Processes of this control group that the kernel killed for memory; 0 when nobody counts.
+
+    `root` is where control groups are mounted, `own` the file that says which are ours.
+    """
+    for path in _counters(root, own):
         with contextlib.suppress(OSError, ValueError):
             for line in path.read_text().splitlines():
                 if line.startswith("oom_kill "):
@@ -92,14 +99,14 @@ def oom_kills() -> int:
     return 0
 
 
-def _counters() -> list[Path]:
-    root = Path("/sys/fs/cgroup")
-    own: list[Path] = []
+def _counters(root: Path, own: Path) -> list[Path]:
+    """Files that count, of the group itself first: version 2, and the memory tree of version 1."""
+    ours: list[Path] = []
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers == "":
-                own.append(root / path.lstrip("/") / "memory.events")
+                ours.append(root / path.lstrip("/") / "memory.events")
             elif "memory" in controllers.split(","):
-                own.append(root / "memory" / path.lstrip("/") / "memory.oom_control")
-    return [*own, root / "memory.events", root / "memory" / "memory.oom_control"]
+                ours.append(root / "memory" / path.lstrip("/") / "memory.oom_control")
+    return [*ours, root / "memory.events", root / "memory" / "memory.oom_control"]

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,24 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
     """Marks checkpoints complete, removes old ones, and ends the run when asked or broken."""
 
     def __init__(
-        self, run: Path, report: Report, meter: StepMeter, *, keep: int, scales_loss: bool
+        self,
+        run: Path,
+        report: Report,
+        meter: StepMeter,
+        *,
+        keep: int,
+        scales_loss: bool,
+        optimizer: Mapping[str, Any],
     ) -> None:
-        """`keep` complete checkpoints stay; float16's `scales_loss` makes infinite norms normal."""
+        """`keep` complete checkpoints stay; float16's `scales_loss` makes infinite norms normal.
+
+        `optimizer` is the form of the state that is saved, as `engine.ladder` tells it.
+        """
         self.run = run
         self.report = report
         self.meter = meter
         self.keep = keep
+        self.optimizer = optimizer
         self.scales_loss = scales_loss
         self.stopped = False
         self._next_check = 0
@@ -108,7 +120,11 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero:
             sizes = _sizes(folder)
-            said = {"step": state.global_step, "tokens_seen": self.meter.tokens_seen}
+            said = {
+                "step": state.global_step,
+                "tokens_seen": self.meter.tokens_seen,
+                "optimizer": self.optimizer,
+            }
             write_json(folder / COMPLETE, {**said, "files": sizes})
             _remove_old(Path(args.output_dir), self.keep)
             self.report.write(

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from engine.failure import (
     write_exit_file,
 )
 from engine.fetch import Fetched, read_fetched, read_spec
+from engine.ladder import optimizer_form
 from engine.record import write_json
 from engine.report import Report, process_memory_peak_bytes
 from engine.spec import Spec
@@ -53,6 +54,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--attempt", type=int, default=0, help="starts of this run before this one")
     parser.add_argument("--rung", type=int, default=0, help="step of the fallback ladder")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--exact", action="store_true", help="only with the optimizer's state")
     parser.add_argument("--smoke", action="store_true", help="two steps on the longest rows")
     return parser.parse_args()
 
@@ -107,11 +109,13 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         meter,
         keep=spec.training.save_total_limit,
         scales_loss=spec.model.dtype == "float16",
+        optimizer=optimizer_form(spec),
     )
     rows = sft.rows(run, spec, smoke=options.smoke)
     trainer = load(spec, settings, fetched, rows, [meter, checkpoints], report)
     meter.attach(trainer)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with go_on(trainer, checkpoint, spec, report, exact=options.exact):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
 
     if not options.smoke and not checkpoints.stopped:
@@ -128,6 +132,24 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         "train_loss": meter.losses[-1] if meter.losses else None,
     }
     return EXIT_STOPPED if checkpoints.stopped else EXIT_OK
+
+
+def go_on(
+    trainer: Any, checkpoint: Path | None, spec: Spec, report: Report, *, exact: bool
+) -> AbstractContextManager[None]:
+    """What a resume from this checkpoint needs: nothing, or an optimizer that starts anew.
+
+    Raises RunError (bad_spec) where `exact` forbids that, or the checkpoint has no whole weights.
+    """
+    from engine import resume
+
+    before, now = resume.form_of(checkpoint), optimizer_form(spec)
+    if checkpoint is None or before is None or before == now:
+        return nullcontext()
+    if exact:
+        resume.refuse_inexact(checkpoint, before, now)
+    say(report, resume.restart_optimizer(trainer, checkpoint, spec, before))
+    return resume.without_deepspeed_state()
 
 
 def load(

@@ -33,7 +33,7 @@ from engine.record import (
 )
 from engine.stage import HANG_SECONDS, Stage, watch
 
-LOOK_SECONDS = 2.0
+WAIT_SECONDS = 0.5
 
 
 def begin(run: Path, pid: int, *, new: bool = False) -> int:
@@ -118,7 +118,7 @@ def wait_for(other: Path) -> int:
         if not said:
             said = True
             say(f"waiting for {other} to end ({owner})")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(WAIT_SECONDS)
     return EXIT_OK
 
 

@@ -48,6 +48,8 @@ class Answers:
     preset: str | None = None
     """Name of the preset in use."""
     policy: Policy = DEFAULT_POLICY
+    history: bool = True
+    """Whether finished runs on this machine correct the predictions."""
     preset_settings: Mapping[str, Any] = field(default_factory=dict)
     """What the preset fixes; the user's own settings win over it."""
 

@@ -54,11 +54,17 @@ def facts_for(
 def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     """Every plan, best first; those that do not fit come last.
 
+    What finished runs here measured corrects them, unless the answers or the configuration say no.
     Raises ProblemError when the answers contradict each other or the facts.
     """
+    from wizard import configuration, history
     from wizard.planner import plans
 
-    return plans(facts, answers)
+    found = plans(facts, answers)
+    if not (answers.history and configuration.read().keep_history):
+        return found
+    history.learn(runs_root(answers.output))
+    return history.corrected(found, facts, history.entries())
 
 
 def best(plans: Sequence[Plan]) -> Plan:

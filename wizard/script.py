@@ -214,6 +214,7 @@ def _plan_json(
         "steps": plan.steps,
         "step_seconds": plan.step_seconds,
         "tokens_per_second": plan.tokens_per_second,
+        "speed_factor": plan.speed_factor,
         "why": list(plan.why),
         "problems": [asdict(problem) for problem in plan.problems],
         "facts": asdict(facts),

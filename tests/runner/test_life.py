@@ -9,81 +9,23 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.events import EXIT_OK, EXIT_STOPPED
-from tests.fakes.tiny.make import data_file, model_folder
-from tests.runner.making import facts, plan, spec
+from tests.runner.following import PATIENCE_SECONDS, at_step, ended, follow_to
 from tests.runner.waiting import until
-from wizard import script
-from wizard.dashboard.state import RunState
 from wizard.runner import process, stop
-from wizard.runner.folder import create, is_alive, read_json
+from wizard.runner.folder import is_alive, read_json
 from wizard.runner.follow import Follower
 from wizard.runner.launch import LaunchRecord, start
 
 pytestmark = pytest.mark.engine
 
-PATIENCE_SECONDS = 240.0
 ENDLESS = 100_000
 """Steps of a run that a test ends itself."""
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tiny model and its data."""
-    root = tmp_path_factory.mktemp("world")
-    model_folder(root / "tiny")
-    data_file(root / "rows.jsonl")
-    return root
-
-
-@pytest.fixture
-def make(world: Path, tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Makes run folders; a run that a test leaves alive is ended with it."""
-    made: list[Path] = []
-
-    def run(max_steps: int, save_steps: int = 5) -> Path:
-        main = spec(
-            model={"model": str(world / "tiny")},
-            data={"data": str(world / "rows.jsonl"), "max_length": 64},
-            training={"max_steps": max_steps, "save_steps": save_steps},
-        )
-        files = script.render(
-            plan(main), name="life", python=sys.executable, facts=facts(), written="today"
-        )
-        made.append(create(files, root=tmp_path, name=f"life {len(made)}"))
-        return made[-1]
-
-    yield run
-    for folder in made:
-        if is_alive(folder):
-            stop.now(folder)
-
-
-def follow_to(folder: Path, condition: Callable[[RunState], Any]) -> RunState:
-    follower = Follower(folder)
-
-    def reached() -> RunState | None:
-        state = follower.poll()
-        return state if condition(state) or state.ended else None
-
-    state = until(reached, PATIENCE_SECONDS)
-    assert state is not None
-    assert condition(state), (folder / "logs" / "launcher.log").read_text()
-    return state
-
-
-def ended(folder: Path) -> RunState:
-    return follow_to(folder, lambda state: state.ended)
-
-
-def at_step(folder: Path, number: int) -> RunState:
-    return follow_to(folder, lambda state: len(state.ranks) == 2 and (state.step or 0) >= number)
 
 
 def test_the_run_finishes_when_its_starter_is_killed(make: Callable[..., Path]) -> None:

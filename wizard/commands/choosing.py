@@ -34,9 +34,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the run")
     parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
     add_machine(parser)
+    add_history(parser)
     add_policy(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the script that would run, and stop"
+    )
+
+
+def add_history(parser: argparse.ArgumentParser) -> None:
+    """The option that predicts without what was measured before."""
+    parser.add_argument(
+        "--no-history",
+        action="store_true",
+        help="do not correct predictions by finished runs here, nor remember them",
     )
 
 
@@ -158,6 +168,7 @@ def answers_from(args: argparse.Namespace) -> Answers:
         devices=indices(args.devices),
         settings=settings,
         policy=policy_from(args),
+        history=not args.no_history,
     )
     if args.preset:
         from wizard.presets import load

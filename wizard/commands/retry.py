@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the new run")
     parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
     parser.add_argument("--dry-run", action="store_true", help="print the script, and stop")
+    choosing.add_history(parser)
     choosing.add_policy(parser)
     add_starting(parser)
 
@@ -59,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
         devices=choosing.indices(args.devices),
         settings={**before.settings, **changes},
         policy=choosing.policy_from(args),
+        history=not args.no_history,
     )
     args.machine = None
     return plan_and_start(api.absolute(answers), args)
