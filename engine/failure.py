@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 from engine.causes import class_of_text
 from engine.events import EXIT_OK, EXIT_OTHER, FAILURE_EXIT
@@ -97,15 +96,41 @@ def write_exit_file(
         print(f"cannot write {path}: {error}", file=sys.stderr)  # noqa: T201
 
 
-def raise_on_terminate() -> None:
-    """Let SIGTERM end this process through its last act."""
+NOW = "now"
+"""What the stop file says when nothing is to be saved first."""
 
-    def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise RunError(
-            "killed", "ended from outside by SIGTERM, as torchrun does when a rank is lost"
-        )
 
-    signal.signal(signal.SIGTERM, stop)
+class Termination:
+    """What SIGTERM does to a rank: it ends it at once or, while it trains, asks it to save first.
+
+    torchrun, which ends its ranks when it is ended, waits half a minute for that. When it ends
+    them because another rank was lost, their next collective fails and ends them anyway.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.can_save = False
+        """Whether steps are being made, whose end is a place to save."""
+
+    def heed(self, run: Path) -> None:
+        """Install it for this process."""
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            if self.can_save and not _is_urgent(run):
+                self.asked = True
+                return
+            raise RunError(
+                "killed", "ended from outside by SIGTERM, as torchrun does when a rank is lost"
+            )
+
+        signal.signal(signal.SIGTERM, stop)
+
+
+def _is_urgent(run: Path) -> bool:
+    try:
+        return (run / "stop").read_text(encoding="ascii").startswith(NOW)
+    except (OSError, ValueError):
+        return False
 
 
 def command(body: Callable[[], None]) -> int:

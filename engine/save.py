@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from engine.failure import RunError
+from engine.failure import RunError, Termination
 from engine.fetch import Fetched
 from engine.measure import StepMeter
 from engine.record import read_json, write_json
@@ -40,6 +40,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         keep: int,
         scales_loss: bool,
         optimizer: Mapping[str, Any],
+        termination: Termination,
     ) -> None:
         """`keep` complete checkpoints stay; float16's `scales_loss` makes infinite norms normal.
 
@@ -50,12 +51,17 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         self.meter = meter
         self.keep = keep
         self.optimizer = optimizer
+        self.termination = termination
         self.scales_loss = scales_loss
         self.stopped = False
         self._next_check = 0
         self._checked = time.monotonic()
         self._checked_step = 0
         self._save_started = 0.0
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """From the first step on, a SIGTERM can be answered with a checkpoint."""
+        self.termination.can_save = True
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -78,7 +84,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         now = time.monotonic()
         steps = max(1, step - self._checked_step)
         pause = max(1, math.floor(steps * STOP_CHECK_SECONDS / max(now - self._checked, 1e-6)))
-        asked = (self.run / "stop").exists()
+        asked = self.termination.asked or (self.run / "stop").exists()
         if dist.is_initialized() and dist.get_world_size() > 1:
             self.report.doing = "collective"
             shared = torch.tensor([int(asked), pause], device=args.device)

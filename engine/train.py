@@ -14,8 +14,8 @@ from engine.events import EXIT_OK, EXIT_STOPPED
 from engine.failure import (
     Failure,
     RunError,
+    Termination,
     classify,
-    raise_on_terminate,
     write_exit_file,
 )
 from engine.fetch import Fetched, read_fetched, read_spec
@@ -33,12 +33,13 @@ def main() -> int:
     """Train the spec of a run; the exit code, which the rank's exit file says too."""
     options = parse()
     run: Path = options.run.absolute()
-    raise_on_terminate()
+    termination = Termination()
+    termination.heed(run)
     report = Report(run, rank=RANK, attempt=options.attempt, rung=options.rung)
     report.start()
     started, failure, code = time.monotonic(), None, EXIT_OK
     try:
-        code = train(options.spec, run, options, report)
+        code = train(options.spec, run, options, report, termination)
     except BaseException as error:
         failure = classify(error)
         code = failure.code
@@ -59,7 +60,9 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train(path: Path, run: Path, options: argparse.Namespace, report: Report) -> int:
+def train(
+    path: Path, run: Path, options: argparse.Namespace, report: Report, termination: Termination
+) -> int:
     """One attempt at a run, top to bottom; EXIT_OK or EXIT_STOPPED.
 
     Raises whatever goes wrong; `engine.failure.classify` gives it a class.
@@ -110,6 +113,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         keep=spec.training.save_total_limit,
         scales_loss=spec.model.dtype == "float16",
         optimizer=optimizer_form(spec),
+        termination=termination,
     )
     rows = sft.rows(run, spec, smoke=options.smoke)
     trainer = load(spec, settings, fetched, rows, [meter, checkpoints], report)

@@ -103,6 +103,7 @@ def _places_of(
         "rungs": str(len(plan.rungs)),
         "environment": _environment(spec, facts),
         "visible": _VISIBLE[spec.parallel.device_kind],
+        "kind": spec.parallel.device_kind,
         "specs": "\n\n".join(_document(file, text) for file, text in specs.items()),
     }
 

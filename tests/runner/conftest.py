@@ -69,3 +69,42 @@ def make(world: Path, tmp_path: Path) -> Iterator[Callable[..., Path]]:
 def changed(main: Spec, training: dict[str, Any]) -> Spec:
     """The spec with other training settings."""
     return main.model_copy(update={"training": main.training.model_copy(update=training)})
+
+
+SABOTAGE = """
+import json, os, sys, time
+from importlib.abc import MetaPathFinder
+
+class Sabotage(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "engine.measure":
+            return None
+        sys.meta_path.remove(self)
+        import torch
+        from transformers import Trainer
+        word = lambda option: int(sys.argv[sys.argv.index(option) + 1])
+        attempt, rung, rank = word("--attempt"), word("--rung"), int(os.environ["RANK"])
+        whole = Trainer.training_step
+        def sabotaged(trainer, model, inputs, *args, **kwargs):
+            step = trainer.state.global_step + 1
+            exec(BODY, {**globals(), **locals(), "torch": torch, "attempt": attempt,
+                        "rung": rung, "rank": rank})
+            return whole(trainer, model, inputs, *args, **kwargs)
+        Trainer.training_step = sabotaged
+
+if "engine.train" in " ".join(sys.orig_argv) and "RANK" in os.environ:
+    sys.meta_path.insert(0, Sabotage())
+"""
+
+
+@pytest.fixture
+def sabotage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Runs code before every micro-batch of every rank; it knows step, rank, attempt and rung."""
+
+    def install(body: str) -> None:
+        folder = tmp_path / "site"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(f"BODY = {body!r}\n{SABOTAGE}")
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+
+    return install

@@ -20,33 +20,12 @@ from wizard.runner.launch import start
 
 # Writes which rows every rank learnt in which step, and lets rank 1 run out of memory.
 WITNESS = """
-import json, os, sys
-from importlib.abc import MetaPathFinder
-
-class Witness(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name != "engine.measure":
-            return None
-        sys.meta_path.remove(self)
-        import torch
-        from transformers import Trainer
-        word = lambda option: int(sys.argv[sys.argv.index(option) + 1])
-        attempt, rung, rank = word("--attempt"), word("--rung"), int(os.environ["RANK"])
-        whole = Trainer.training_step
-        def witnessed(trainer, model, inputs, *args, **kwargs):
-            step = trainer.state.global_step + 1
-            fails = {0: 5, 1: 6}.get(rung)
-            if rank == 1 and step == fails:
-                raise torch.OutOfMemoryError("CUDA out of memory, as the test wants it")
-            rows = [ids[mask.bool()].tolist() for ids, mask in
-                    zip(inputs["input_ids"], inputs["attention_mask"])]
-            with open(f"witness-{rank}.jsonl", "a") as file:
-                file.write(json.dumps([attempt, step, rows]) + chr(10))
-            return whole(trainer, model, inputs, *args, **kwargs)
-        Trainer.training_step = witnessed
-
-if "engine.train" in " ".join(sys.orig_argv) and "RANK" in os.environ:
-    sys.meta_path.insert(0, Witness())
+if rank == 1 and step == {0: 5, 1: 6}.get(rung):
+    raise torch.OutOfMemoryError("CUDA out of memory, as the test wants it")
+rows = [ids[mask.bool()].tolist()
+        for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"])]
+with open(f"witness-{rank}.jsonl", "a") as file:
+    file.write(json.dumps([attempt, step, rows]) + chr(10))
 """
 
 Rows = Counter[tuple[int, ...]]
@@ -85,11 +64,9 @@ def learnt(folder: Path) -> dict[int, dict[int, Rows]]:
 
 @pytest.mark.engine
 def test_a_device_that_is_full_climbs_the_ladder_and_no_sample_is_repeated_or_skipped(
-    make: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Path], sabotage: Callable[[str], None]
 ) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(WITNESS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    sabotage(WITNESS)
     # 16 rows are two steps of eight: checkpoint-3 lies in the middle of the second epoch.
     folder = make(
         8,
@@ -133,4 +110,4 @@ def test_a_device_that_is_full_climbs_the_ladder_and_no_sample_is_repeated_or_sk
         if event["kind"] == "train":
             rates[event["attempt"], event["step"]] = event["learning_rate"]
     for step in (4, 5):  # the schedule of the exact rung, times what rises in twenty steps
-        assert rates[2, step] / rates[1, step] == pytest.approx((step - 2) / 20)
+        assert rates[2, step] / rates[1, step] == pytest.approx((step - 3) / 20)

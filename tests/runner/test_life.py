@@ -28,8 +28,10 @@ ENDLESS = 100_000
 """Steps of a run that a test ends itself."""
 
 
-def test_the_run_finishes_when_its_starter_is_killed(make: Callable[..., Path]) -> None:
-    folder = make(8)
+def test_the_run_finishes_and_its_end_is_written_when_its_starter_and_run_sh_are_killed(
+    make: Callable[..., Path],
+) -> None:
+    folder = make(40)
     code = (
         "import os, pathlib, signal, sys\n"
         "from wizard.runner.launch import start\n"
@@ -38,9 +40,16 @@ def test_the_run_finishes_when_its_starter_is_killed(make: Callable[..., Path]) 
     )
     killed = subprocess.run([sys.executable, "-c", code, folder], check=False)
     assert killed.returncode == -signal.SIGKILL
+    at_step(folder, 2)
+    launcher = int(read_json(folder / "launch.json")["pid"])
+    os.kill(launcher, signal.SIGKILL)
+    until(lambda: process.start_time(launcher) is None)
+    assert is_alive(folder)
     state = ended(folder)
-    assert (state.exit_code, state.phase, state.step, state.total_steps) == (EXIT_OK, "done", 8, 8)
+    assert (state.exit_code, state.phase) == (EXIT_OK, "done")
+    assert (state.step, state.total_steps) == (40, 40)
     assert {rank.exit_code for rank in state.ranks.values()} == {EXIT_OK}
+    assert read_json(folder / "state.json")["exit_code"] == EXIT_OK
     assert (folder / "model" / "adapter_model.safetensors").is_file()
     stages = state.stage_seconds(0.0)
     assert {"fetching", "preparing", "training", "saving"} <= stages.keys()
@@ -80,20 +89,6 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(
     warnings = [note.text for note in state.warnings]
     # torchrun tells the signal only of the rank whose end it saw first.
     assert any("rank 1 was ended" in text for text in warnings), warnings
-
-
-def test_training_goes_on_and_its_end_is_written_when_run_sh_is_killed(
-    make: Callable[..., Path],
-) -> None:
-    folder = make(60)
-    record = start(folder)
-    at_step(folder, 2)
-    os.kill(record.pid, signal.SIGKILL)
-    until(lambda: process.start_time(record.pid) is None)
-    assert is_alive(folder)
-    state = ended(folder)
-    assert (state.exit_code, state.phase, state.step) == (EXIT_OK, "done", 60)
-    assert read_json(folder / "state.json")["exit_code"] == EXIT_OK
 
 
 def test_stopping_now_leaves_no_process_behind(make: Callable[..., Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,7 @@ class _Stream:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._inode = 0
         self._offset = 0
         self._rest = b""
 
@@ -54,6 +56,10 @@ class _Stream:
         except OSError:
             return
         with file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._inode or status.st_size < self._offset:
+                # Rotated, cut or made anew: what is there now was not read yet.
+                self._inode, self._offset, self._rest = status.st_ino, 0, b""
             file.seek(self._offset)
             while chunk := file.read(CHUNK_BYTES):
                 self._offset += len(chunk)

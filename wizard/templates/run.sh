@@ -10,7 +10,8 @@
 #   touch stop             (in this folder) saves a checkpoint and ends with 75
 #   --max-restarts N, --on-oom next|stop, --on-hang restart|stop, --hang-seconds N, --exact: what is
 #   done about failures, in place of what is written below; --after FOLDER waits for another run to
-#   end; --then COMMAND ARGUMENTS, last, runs when this one is over, unless it was only stopped
+#   end; --share-devices trains beside another run on the same devices; --then COMMAND ARGUMENTS,
+#   last, runs when this one is over, unless it was only stopped
 #
 # It ends with: 0 done · 64 bad spec · 65 bad data · 69 devices missing · 71 device out of memory ·
 # 72 host out of memory · 73 cannot write · 74 loss not finite · 75 stopped, can be resumed ·
@@ -35,7 +36,9 @@ HANG_SECONDS={{hang_seconds}} # a rank's silence, or time without a step, that c
 MAX_RESTARTS={{max_restarts}} # times to go on from the last checkpoint after a 72 or a 76
 EXACT={{exact}}        # 1: never a rung that starts the optimizer's state anew
 AFTER=""
+SHARE=0
 THEN=()
+HELD=() # open locks of the devices
 TRAIN_OPTIONS=()
 BEGIN_OPTIONS=(--new) # refused where checkpoints of an earlier run lie
 
@@ -70,6 +73,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     --exact) EXACT=1 ;;
+    --share-devices) SHARE=1 ;;
     --after)
       [[ ${2-} == /* ]] || fail 64 "--after takes the absolute path of a run folder"
       AFTER=$2
@@ -132,6 +136,7 @@ finish() {
     say "stopped; to go on: bash run.sh --resume"
   elif [ ${#THEN[@]} -gt 0 ]; then
     say "then: ${THEN[*]}"
+    for lock in ${HELD[@]+"${HELD[@]}"}; do exec {lock}>&-; done # what comes then may train too
     TUNEWRIGHT_EXIT_CODE=$code "${THEN[@]}" >>logs/then.log 2>&1 </dev/null || say "it ended with $?"
   fi
   exit "$code"
@@ -182,6 +187,18 @@ stage() { # phase, ranks, command…
   return "$code"
 }
 
+# One run per device, whoever starts it. This script and torchrun hold the locks by having them open.
+hold_devices() { # kind, visible devices
+  local device file lock files opened=()
+  files=$("$PYTHON" -m engine.locks files "$1" "$2" 2>>logs/preflight.log) || return
+  [ -n "$files" ] || return 0
+  while read -r device file; do
+    exec {lock}<"$file" || return 73
+    HELD+=("$lock") opened+=("$lock:$device")
+  done <<<"$files"
+  "$PYTHON" -m engine.locks take "${opened[@]}" 2>>logs/preflight.log
+}
+
 # One node, or with NNODES, NODE_RANK and MASTER_ADDR one of many, each with this folder.
 if [ "${NNODES:-1}" -gt 1 ]; then
   NODES=(--nnodes "$NNODES" --node-rank "${NODE_RANK:?}"
@@ -199,6 +216,7 @@ mkdir -p logs || fail 73 "cannot write in $PWD: is the disk full or read-only?"
 {{visible}}=$("$PYTHON" -m engine.preflight spec.toml --ranks "$((RANKS * ${NNODES:-1}))" 2>logs/preflight.log) ||
   fail $? "$(tail -n 1 logs/preflight.log)"
 export {{visible}}
+[ "$SHARE" -eq 1 ] || hold_devices {{kind}} "${{visible}}" || fail $? "$(tail -n 1 logs/preflight.log)"
 cat logs/preflight.log >&2
 stage fetching 0 "$PYTHON" -m engine.fetch spec.toml || exit
 stage preparing 0 "$PYTHON" -m engine.prepare spec.toml || exit
