@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+KILL_SECONDS = 2.0
+"""A killed process is gone within this unless the kernel holds it."""
 Processes = Mapping[int, int]
 """pid → start time in clock ticks since boot."""
 
@@ -62,15 +64,26 @@ def send(processes: Processes, number: int) -> None:
                 os.kill(pid, number)
 
 
-def end(processes: Processes, grace_seconds: float) -> None:
-    """Ask processes to end, wait, and kill those that did not."""
+def end(processes: Processes, grace_seconds: float) -> list[int]:
+    """Ask processes to end, wait, and kill those that did not; the pids that even so remain.
+
+    Those wait in the kernel, for a driver or a disk, and cannot be ended before that answers.
+    """
     send(processes, signal.SIGTERM)
-    until = time.monotonic() + grace_seconds
-    while time.monotonic() < until:
-        if not any(is_alive(pid, started) for pid, started in processes.items()):
-            return
-        time.sleep(0.05)
+    if _all_gone(processes, grace_seconds):
+        return []
     send(processes, signal.SIGKILL)
+    _all_gone(processes, KILL_SECONDS)
+    return [pid for pid, started in processes.items() if is_alive(pid, started)]
+
+
+def _all_gone(processes: Processes, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while any(is_alive(pid, started) for pid, started in processes.items()):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -39,6 +39,12 @@ LEFTOVER_GRACE_SECONDS = 5.0
 HANG_SECONDS = 600.0
 KERNEL_SLACK_SECONDS = 2.0
 """The kernel's clock and ours differ by less."""
+CANNOT_BE_ENDED = (
+    "cannot be ended: it waits in the kernel, and what it holds is free again when its driver or "
+    "disk answers, or the machine is restarted"
+)
+EXIT_SECONDS = 120.0
+"""Ranks that said their last word and do not exit are ended."""
 LOW_DISK_BYTES = 2 * 1024**3
 
 
@@ -67,6 +73,8 @@ class Stage:
     listener: Listener | None = None
     stale: tuple[int, ...] = ()
     stuck: bool = False
+    all_said: float | None = None
+    """When every rank was seen to have written its exit file."""
     hang: tuple[int | None, str] | None = None
     """(rank, sentence) of the hang for which the ranks were ended."""
     written: float = 0.0
@@ -127,7 +135,20 @@ def _listen(stage: Stage) -> tuple[int, ...]:
     stage.stuck = stuck
     if stage.hang_seconds and stage.hang is None:
         _end_hang(stage, listener, now)
+    _end_the_finished(stage, now)
     return stale
+
+
+def _end_the_finished(stage: Stage, now: float) -> None:
+    """Libraries' threads can keep ranks alive that are done: nothing would ever follow them."""
+    files = [exit_file(stage.run, stage.attempt, rank) for rank in stage.ranks]
+    if not files or not all(file.exists() for file in files):
+        stage.all_said = None
+    elif stage.all_said is None:
+        stage.all_said = now
+    elif now - stage.all_said > EXIT_SECONDS:
+        say(f"all ranks ended {EXIT_SECONDS:.0f} s ago and some do not exit: they are ended")
+        processes.end(processes.family(stage.pid), LEFTOVER_GRACE_SECONDS)
 
 
 def _tell_stall(stage: Stage, text: str) -> None:
@@ -158,7 +179,8 @@ def _warn_of_low_disk(stage: Stage) -> None:
 
 def _finish(stage: Stage) -> int:
     """Nothing of the stage stays behind; its verdict is written where the run's state is."""
-    processes.end(stage.family, LEFTOVER_GRACE_SECONDS)
+    for pid in processes.end(stage.family, LEFTOVER_GRACE_SECONDS):
+        _tell_stage(stage, "warn", text=f"process {pid} {CANNOT_BE_ENDED}")
     kernel = kernel_lines(stage.began_monotonic - KERNEL_SLACK_SECONDS)
     counted = processes.oom_kills() - stage.oom_kills
     evidence = gather(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_who_holds_a_port_is_found() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert port_owner(port).startswith(f"process {processes.os.getpid()} (")
+        assert port_owner(port).startswith(f"process {os.getpid()} (")
     assert port_owner(1) == ""
 
 
@@ -146,8 +147,8 @@ def test_every_class_has_a_cause_and_every_end_a_command() -> None:
         assert found.actions
         for action in found.actions:
             assert action.command.startswith("tunewright ")
-    for code in (*EXIT_MEANING, None):
-        assert advise("r", exit_code=code, failure=None).actions
+    for ended in (*EXIT_MEANING, None):
+        assert advise("r", exit_code=ended, failure=None).actions
     (log, resume) = advise("it's mine", exit_code=76, failure="comm_timeout", rank=1).actions
     assert log.command == """tunewright logs 'it'"'"'s mine' --rank 1"""
     assert resume.command == """tunewright resume 'it'"'"'s mine'"""

@@ -94,10 +94,12 @@ def _entry(line: str) -> Finished | None:
         return None
     if not isinstance(said, dict) or said.pop("schema", None) != SCHEMA:
         return None
-    texts = {key: said.get(key) for key in ("run", "machine", "family", "setup")}
+    texts: dict[str, Any] = {key: said.get(key) for key in ("run", "machine", "family", "setup")}
     if not all(isinstance(text, str) for text in texts.values()):
         return None
-    numbers = {key: _number(said.get(key)) for key in Finished.__slots__ if key not in texts}
+    numbers: dict[str, Any] = {
+        key: _number(said.get(key)) for key in Finished.__slots__ if key not in texts
+    }
     return Finished(**texts, **numbers)
 
 

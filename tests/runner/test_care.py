@@ -200,6 +200,27 @@ def test_retrying_keeps_what_was_fixed_or_edited_and_plans_the_rest(make: Make) 
     assert "lora_rank" not in answers.settings
 
 
+def test_a_retry_is_a_new_run_with_the_old_choices_and_the_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    data = tmp_path / "rows.jsonl"
+    data.write_text((json.dumps(row) + "\n") * 64)
+    asked = ["--model", "Qwen/Qwen2.5-0.5B", "--data", str(data), "--set", "learning_rate=3e-5"]
+    assert main(["run", *asked, "--name", "r", "--write-only"]) == 0
+    capsys.readouterr()
+    again = ["retry", "r", "--set", "num_train_epochs=9", "--name", "again", "--on-oom", "stop"]
+    assert main([*again, "--write-only"]) == 0
+    new = paths.runs() / "again"
+    assert capsys.readouterr().out.strip() == str(new)
+    spec_text, script_text = (new / "spec.toml").read_text(), (new / "run.sh").read_text()
+    assert "learning_rate = 3e-05" in spec_text
+    assert "num_train_epochs = 9.0" in spec_text
+    assert "\nON_OOM=stop" in script_text
+    assert main(["retry", "r", "--set", "learning_rat=1"]) == 2
+    assert "did you mean `learning_rate`?" in capsys.readouterr().err
+
+
 def test_a_run_becomes_a_preset(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     asked = Decision(setting="learning_rate", value=3e-4, reason="asked", origin="user")
     made = plan(spec(training={"learning_rate": 3e-4}), decisions=(asked,))

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,9 @@ Tell = Callable[..., None]
 def tell(tmp_path: Path) -> Tell:
     (tmp_path / "events").mkdir()
 
-    def write(rank: int, kind: str, attempt: int = 0, step: int | None = None, **given: object):  # type: ignore[no-untyped-def]
+    def write(
+        rank: int, kind: str, attempt: int = 0, step: int | None = None, **given: Any
+    ) -> None:
         line = encode(kind, t=time.time(), rank=rank, attempt=attempt, step=step, **given)
         with (tmp_path / "events" / f"rank-{rank:05d}.jsonl").open("a") as stream:
             stream.write(line)
@@ -111,15 +114,13 @@ def test_a_stream_that_is_removed_rotated_cut_or_damaged_is_read_on(
     path = tmp_path / "events" / "rank-00000.jsonl"
     tell(0, "pulse", phase="training", step=1)
     listener.listen(NOW)
-    for turn, harm in enumerate(
-        (
-            lambda: path.unlink(),
-            lambda: path.rename(path.with_suffix(".1")),
-            lambda: path.write_bytes(b""),
-            lambda: path.open("ab").write(b'\xff\x00{"kind": "pul\n{]\n[1]\n'),
-        ),
-        start=1,
-    ):
+    harms: tuple[Callable[[], object], ...] = (
+        path.unlink,
+        lambda: path.rename(path.with_suffix(".1")),
+        lambda: path.write_bytes(b""),
+        lambda: path.write_bytes(path.read_bytes() + b'\xff\x00{"kind": "pul\n{]\n[1]\n'),
+    )
+    for turn, harm in enumerate(harms, start=1):
         harm()
         listener.listen(NOW + 10 * turn)
         tell(0, "step", step=1 + turn, steps=1)

@@ -29,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (delete, prune):
         action.add_argument("name", metavar="RUN")
         action.add_argument("--yes", action="store_true", help="do not ask")
+    for action in (rename, delete, prune):  # also after the action, where it is looked for
+        action.add_argument(
+            "--output", metavar="DIR", default=argparse.SUPPRESS, help="folder that holds the runs"
+        )
     prune.add_argument(
         "--keep", type=int, default=1, metavar="N", help="newest checkpoints that stay (1)"
     )
