@@ -39,20 +39,15 @@ def render(
     alternatives: Sequence[Plan] = (),
     policy: Policy = DEFAULT_POLICY,
 ) -> dict[str, str]:
-    """Everything a run folder starts with.
+    """Everything a run folder starts with; `policy` is what the run does about failures.
 
-    `policy` is what the run does about failures, `python` the absolute path of the environment's
-    interpreter, `written` a date in words.
+    `python` is the absolute path of the environment's interpreter, `written` a date in words.
     Text from outside stands only in single quotes, here-documents and escaped comments.
     """
     specs = _specs(plan)
     return {
-        "run.sh": _fill(
-            TEMPLATE.read_text(encoding="utf-8"),
-            {
-                **_places_of(plan, specs, name=name, python=python, facts=facts, written=written),
-                **_policy(policy, plan),
-            },
+        "run.sh": _run_sh(
+            plan, specs, policy, name=name, python=python, facts=facts, written=written
         ),
         **specs,
         "plan.json": _plan_json(plan, name, facts, written, alternatives),
@@ -86,29 +81,40 @@ def _settings(spec: Spec) -> dict[str, Any]:
     }
 
 
-def _places_of(
-    plan: Plan, specs: dict[str, str], *, name: str, python: str, facts: Facts, written: str
-) -> dict[str, str]:
-    """What stands in the template's places."""
+def _run_sh(
+    plan: Plan,
+    specs: dict[str, str],
+    policy: Policy,
+    *,
+    name: str,
+    python: str,
+    facts: Facts,
+    written: str,
+) -> str:
     spec = plan.spec
-    return {
-        "title": printable(f"{name}: {plan.title}"),
-        "model": printable(spec.model.model),
-        "data": printable(spec.data.data),
-        "version": __version__,
-        "written": printable(written),
-        "name": shlex.quote(printable(name)),
-        "python": shlex.quote(python),
-        "ranks": str(spec.parallel.num_devices),
-        "rungs": str(len(plan.rungs)),
-        "environment": _environment(spec, facts),
-        "visible": _VISIBLE[spec.parallel.device_kind],
-        "kind": spec.parallel.device_kind,
-        "specs": "\n\n".join(_document(file, text) for file, text in specs.items()),
-    }
+    return _fill(
+        TEMPLATE.read_text(encoding="utf-8"),
+        {
+            "title": printable(f"{name}: {plan.title}"),
+            "model": printable(spec.model.model),
+            "data": printable(spec.data.data),
+            "version": __version__,
+            "written": printable(written),
+            "name": shlex.quote(printable(name)),
+            "python": shlex.quote(python),
+            "ranks": str(spec.parallel.num_devices),
+            "rungs": str(len(plan.rungs)),
+            "environment": _environment(spec, facts),
+            "visible": _VISIBLE[spec.parallel.device_kind],
+            "kind": spec.parallel.device_kind,
+            **_policy(policy, plan),
+            "specs": "\n\n".join(_document(file, text) for file, text in specs.items()),
+        },
+    )
 
 
 def _policy(policy: Policy, plan: Plan) -> dict[str, str]:
+    """The variables at the top of run.sh that say what is done about failures."""
     return {
         "on_oom": policy.on_oom,
         "on_hang": policy.on_hang,
@@ -215,6 +221,7 @@ def _plan_json(
         "steps": plan.steps,
         "step_seconds": plan.step_seconds,
         "tokens_per_second": plan.tokens_per_second,
+        "limited_by": plan.limited_by,
         "speed_factor": plan.speed_factor,
         "why": list(plan.why),
         "problems": [asdict(problem) for problem in plan.problems],

@@ -25,8 +25,8 @@ from wizard.problem import ProblemError
 from wizard.runner import care, process
 from wizard.runner.again import answers_of
 from wizard.runner.folder import create, list_runs, read_json
-from wizard.runner.logs import Following
 from wizard.runner.pack import pack, private_words
+from wizard.runner.reading import Following
 
 Make = Callable[..., Path]
 

@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print."""
     from wizard.runner.folder import find_run
-    from wizard.runner.logs import newest, tail
+    from wizard.runner.logs import newest
+    from wizard.runner.reading import last_lines
 
     if not 0 <= args.lines <= MOST_LINES:
         what = f"--lines takes a number from 0 to {MOST_LINES}, not {args.lines}"
@@ -37,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
     found = newest(folder, args.rank)
     if found is None and not args.follow:
         raise ProblemError(_none(folder, args.rank))
-    lines = tail(folder, args.rank, args.lines) if args.lines else ()
-    for line in lines:
+    for line in last_lines(found, args.lines) if found else ():
         say(line)
     if args.follow:
         _follow(folder, args.rank)
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _follow(folder: Path, rank: int | None) -> None:
     from wizard.runner.folder import is_alive
-    from wizard.runner.logs import Following
+    from wizard.runner.reading import Following
 
     following = Following(folder, rank)
     try:
