@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine import processes
-from engine.events import encode
+from engine import processes, stage
+from engine.events import EXIT_COMM, encode
 from engine.hang import Listener
 from tests.runner.waiting import until
 
@@ -61,6 +61,39 @@ def test_a_stopped_rank_is_named_with_the_state_of_its_process(
     assert f"its process {child.pid} is stopped" in said
     assert said.startswith("rank 1 has been silent for 16 s")
     assert said.endswith("it was at step 7, rank 0 can only wait for it")
+
+
+def test_ranks_that_hang_for_too_long_are_ended_and_the_verdict_names_the_one(
+    tmp_path: Path, tell: Tell, child: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "exit" / "0").mkdir(parents=True)
+    listener = Listener(tmp_path, 0, range(2))
+    watched = stage.Stage(
+        run=tmp_path,
+        phase="training",
+        pid=child.pid,
+        ranks=range(2),
+        attempt=0,
+        rung=0,
+        hang_seconds=30,
+        listener=listener,
+    )
+    tell(1, "hello", pid=child.pid, step=7)
+    tell(0, "pulse", phase="training", step=7)
+    listener.listen(NOW)
+    tell(0, "pulse", phase="training", step=7)
+    listener.listen(NOW + 29)
+    stage._end_hang(watched, listener, NOW + 29)
+    assert child.poll() is None
+    tell(0, "pulse", phase="training", step=7)
+    listener.listen(NOW + 31)
+    watched.began = time.time()
+    stage._end_hang(watched, listener, NOW + 31)
+    assert child.wait(timeout=10) < 0
+    assert stage._finish(watched) == EXIT_COMM
+    assert watched.verdict is not None
+    assert (watched.verdict.failure, watched.verdict.rank) == ("comm_timeout", 1)
+    assert (tmp_path / "exit" / "0" / "hung").read_text().startswith("rank 1 has been silent")
 
 
 def test_a_rank_that_ended_or_never_spoke_is_not_silent(tmp_path: Path, tell: Tell) -> None:

@@ -132,13 +132,15 @@ def next_steps(folder: Path, state: RunState) -> list[str]:
     """Why a run ended, and what can be done about it."""
     from wizard.runner.folder import summary
 
+    recorded = summary(folder)
+    told = state.failure.rank if state.failure else None
     found = advise(
         _as_named(folder),
         exit_code=state.exit_code,
-        failure=state.failure.failure if state.failure else None,
-        rank=state.failure.rank if state.failure else None,
+        failure=state.failure.failure if state.failure else recorded.failure,
+        rank=recorded.failed_rank if told is None else told,
         learning_rate=_learning_rate(folder),
-        rebooted=summary(folder).rebooted,
+        rebooted=recorded.rebooted,
     )
     cause = [] if state.exit_code in (EXIT_OK, EXIT_STOPPED) else [found.cause]
     return [*cause, *(f"{action.label}: {action.command}" for action in found.actions)]
