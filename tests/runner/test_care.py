@@ -238,6 +238,8 @@ def finished(make: Make) -> Path:
     (folder / "model" / "adapter_config.json").write_text(json.dumps(adapter))
     (folder / "model" / "adapter_model.safetensors").write_bytes(b"\0weights" * 9)
     (folder / "model" / "training_args.bin").write_bytes(b"pickle")
+    (folder / "model" / "tokenizer.model").write_bytes(b"\x0a\xff\xfe")
+    (folder / "model" / "odd.txt").write_bytes(b"\xff")
     (folder / "model" / "README.md").write_text(f"made on {socket.gethostname()} in {folder}\n")
     (folder / "result.json").write_text(json.dumps({"measured": {"steps": 3}}))
     return folder
@@ -258,6 +260,8 @@ def test_a_pack_names_no_host_no_user_and_no_absolute_path(make: Make, tmp_path:
         "r/model/adapter_config.json",
         "r/model/adapter_model.safetensors",
         "r/model/README.md",
+        "r/model/tokenizer.model",
+        "r/model/odd.txt",
     }
     everything = b"\n".join(held.values())
     for word in (str(folder), str(paths.home()), "/models/tiny", "/data/rows", "/opt/p/bin"):
@@ -425,3 +429,21 @@ def test_resume_hands_its_options_to_the_script(
     assert read_json(folder / "launch.json")["boot_id"] == process.boot_id()
     assert main(["resume", "r", "--then", "'open"]) == 2
     assert "No closing quotation" in capsys.readouterr().err
+
+
+def test_a_terminal_is_rung_and_told_and_a_pipe_gets_no_control_character(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from wizard.commands.terminal import announce
+
+    announce("r")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for term, shown in (
+        ("xterm", "\x1b]9;r\u2400\u241b]\x1b\\\a"),
+        ("dumb", "\a"),
+        ("linux", "\a"),
+    ):
+        monkeypatch.setenv("TERM", term)
+        announce("r\0\x1b]")
+        assert capsys.readouterr().err == shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED
 from wizard import configuration, paths, wording
 from wizard.advice import advise
-from wizard.commands.terminal import is_interactive, note, print_json, say
+from wizard.commands.terminal import announce, is_interactive, note, print_json, say
 from wizard.dashboard.state import RunState
 from wizard.problem import ProblemError
 
@@ -41,7 +40,8 @@ def watch_plain(folder: Path) -> int:
             for line in news(seen, state):
                 say(line)
             if state.ended:
-                ring()
+                if configuration.read().bell:
+                    announce(f"{state.name}: {ending(state)}")
                 for line in next_steps(folder, state):
                     note(line)
                 return exit_code(state)
@@ -158,12 +158,6 @@ def _learning_rate(folder: Path) -> float | None:
         return read_spec(folder).training.learning_rate
     except ProblemError:
         return None
-
-
-def ring() -> None:
-    """Ring the terminal, which shows it even from another tab, unless the user wants quiet."""
-    if sys.stderr.isatty() and configuration.read().bell:
-        print("\a", end="", file=sys.stderr, flush=True)
 
 
 def _who(rank: int | None) -> str:

@@ -24,7 +24,7 @@ from wizard.problem import Problem, ProblemError
 from wizard.runner.again import read_spec
 from wizard.runner.folder import read_json
 
-TEXTS = (".json", ".jinja", ".md", ".txt", ".toml", ".sh", ".model")
+TEXTS = (".json", ".jinja", ".md", ".txt")
 """Kinds of files in model/ whose paths are replaced; weights are only searched."""
 SCRIPTS = re.compile(r"run\.sh|spec(\.\d+)?\.toml|ds_config\.json")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
@@ -89,17 +89,23 @@ def _members(folder: Path, hidden: Mapping[str, str]) -> Iterator[tuple[str, byt
     """Name in the archive → what it holds: clean text, or a file as it is."""
     for path in sorted(folder.iterdir()):
         if SCRIPTS.fullmatch(path.name) and not path.is_symlink():
-            yield path.name, _clean(path.read_text(encoding="utf-8"), hidden).encode()
+            yield path.name, _clean(_text(path), hidden).encode()
     for path in sorted((folder / "model").rglob("*")):
         if path.is_symlink() or not path.is_file() or path.suffix in PICKLES:
             continue
-        name = f"model/{path.relative_to(folder / 'model')}"
-        if path.suffix in TEXTS:
-            yield name, _clean(path.read_text(encoding="utf-8"), hidden).encode()
-        else:
-            yield name, path
+        yield f"model/{path.relative_to(folder / 'model')}", _source(path, hidden)
     report = json.dumps(_report(folder), indent=2) + "\n"
     yield "report.json", _clean(report, hidden).encode()
+
+
+def _source(path: Path, hidden: Mapping[str, str]) -> bytes | Path:
+    """A text without what is private, or the file itself."""
+    if path.suffix not in TEXTS:
+        return path
+    try:
+        return _clean(path.read_text(encoding="utf-8"), hidden).encode()
+    except UnicodeDecodeError:
+        return path
 
 
 def _report(folder: Path) -> dict[str, Any]:
