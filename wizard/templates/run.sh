@@ -172,6 +172,7 @@ stage() { # phase, ranks, command…
     echo $? >"exit/$attempt/$phase"
   } >"logs/$attempt-$phase.log" 2>&1 </dev/null &
   command=$!
+  disown "$command" # its end is the watch's to tell, not bash's
   while :; do
     "$PYTHON" -m engine.watch stage --phase "$phase" --pid "$command" --ranks "$ranks" \
       --first-rank "$((${NODE_RANK:-0} * ranks))" --attempt "$attempt" --rung "$rung" \
