@@ -97,7 +97,9 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         start = self.clock.mark()
+        self.report.doing = "collective"
         yield
+        self.report.doing = "compute"
         self._waits.append((start, self.clock.mark()))
 
     def _timed_gather(self, gather: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,6 +112,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     def _timed_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> None:
             backward(*args, **kwargs)
+            self.report.doing = "compute"
             if self._handed_over is not None:
                 self._waits.append((self._handed_over, self.clock.mark()))
                 self._handed_over = None
@@ -119,8 +122,10 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     def _timed_batches(self, get: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._started = time.perf_counter()
+            self.report.doing = "data"
             waits_before = len(self._waits)
             samples, items = get(*args, **kwargs)
+            self.report.doing = "compute"
             gathered = self._drain(waits_before)
             self._data_seconds = max(0.0, time.perf_counter() - self._started - gathered)
             masks = [sample["attention_mask"] for sample in samples]
@@ -154,6 +159,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         if bucket.is_last():
+            self.report.doing = "collective"
             self._handed_over = self.clock.mark()
         return allreduce_hook(None, bucket)
 
@@ -161,6 +167,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Count a step; write a line unless the last one is too fresh."""
+        self.report.doing = "device"
         self.clock.synchronize()
         now = time.perf_counter()
         seconds = now - (self._started or now)
