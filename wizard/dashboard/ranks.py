@@ -131,7 +131,7 @@ def table(
     """The box's lines: map, header, rows from the `first` on, and what does not fit in words."""
     found: list[list[Part]] = []
     if len(shown.state.ranks) >= MAP_FROM:
-        found += rank_map(shown, width - 4, max(room // 2, 1))
+        found += rank_map(shown, width - 4, max(room // 3, 1))
         room -= len(found)
     rows = _rows(shown, ordered(shown, order), order)
     body = room - 1
