@@ -149,7 +149,7 @@ def against_plan(
     names = max((len(row.name) for row in rows), default=6)
     amounts = max((len(row.now) for row in rows), default=0)
     plans = max((len(row.plan) for row in rows), default=0) if wide else 0
-    word = verdict(findings)
+    word = wording.one_line(verdict(findings))
     style = STYLES.get(word.split()[0], "$text-success")
     parts = [Content.assemble(("health  ", "$foreground-muted"), (word, style))]
     if plans:
