@@ -30,7 +30,10 @@ FOLDED_EVENTS = 100_000
 OPENED_STEPS, OPENED_RANKS = 100_000, 8
 WATCHED = ((8, 30.0), (64, 30.0), (1024, 30.0))
 """(ranks, seconds)."""
+WRITTEN_STEPS = 100
+"""What a watched run has behind it,"""
 SIZE = (140, 40)
+"""and the terminal it is watched in."""
 
 
 def lines(rank: int, step: int, t: float) -> Iterator[str]:
@@ -136,7 +139,7 @@ async def measure_watch(ranks: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "run"
         folder.mkdir()
-        written(folder, ranks, 300)
+        written(folder, ranks, WRITTEN_STEPS)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         app = TunewrightApp(verbs(), attach=folder)
         async with app.run_test(size=SIZE) as pilot:
@@ -144,7 +147,7 @@ async def measure_watch(ranks: int, seconds: float) -> None:
                 await pilot.pause(0.1)
             screen = app.screen
             draws = timed_draws(screen)
-            writer = Writer(folder, ranks, 300)
+            writer = Writer(folder, ranks, WRITTEN_STEPS)
             writer.start()
             cpu, wall, drawn = time.process_time(), time.perf_counter(), len(draws)
             await asyncio.sleep(seconds)
