@@ -96,7 +96,7 @@ def _memory(state: RunState, plan: Predicted) -> list[Compared]:
     share = "" if plan.budget_bytes is None else wording.gib(plan.budget_bytes)
     if peak is not None and plan.budget_bytes:
         share = f"{wording.percent(peak, plan.budget_bytes)} of {share}"
-    name = "peak memory" if on_device(state) or peak is None else "peak of process"
+    name = "peak memory" if on_device(state) or peak is None else "peak process"
     return [
         Compared(
             name=name,
