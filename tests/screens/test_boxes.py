@@ -102,9 +102,14 @@ async def test_a_run_that_ended_is_replayed_from_its_recording() -> None:
         await rest(pilot)
         assert "STARTING" in shown(app)
         assert "x preparing" not in shown(app)
-        await pilot.press("right", "end", "left", "escape")
+        assert "the run goes on" not in shown(app)
+        await pilot.press("s", "right", "left", "r")
         await until(pilot, lambda: "FINISHED" in shown(app) and "REPLAY" not in shown(app))
-        assert app.left == []
+        await pilot.press("r", "home")
+        await until(pilot, lambda: "REPLAY" in shown(app))
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.left == [shown_again[-1]]
 
 
 def many(count: int) -> Shown:
