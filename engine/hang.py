@@ -157,5 +157,6 @@ def _read_on(path: Path, heard: Heard) -> bytes:
     except OSError:
         return b""
     whole = chunk[: chunk.rfind(b"\n") + 1]
-    heard.offset += len(whole)
+    # No line is that long: what has no end is damage, and must not hide what follows it.
+    heard.offset += len(whole) or (len(chunk) if len(chunk) == READ_BYTES else 0)
     return whole

@@ -152,8 +152,14 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         if isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
             # torch refuses hooks whose annotations are text, as they are here: a lambda has none.
             wrapped.register_comm_hook(None, lambda _state, bucket: self._hand_over(bucket))
+            # DDP shares buffers between its own forward and the model's.
+            wrapped.register_forward_pre_hook(lambda *_: self._at("collective"))
+            wrapped.module.register_forward_pre_hook(lambda *_: self._at("compute"))
         self.report.step = state.global_step
         self.report.phase("first batch")
+
+    def _at(self, place: str) -> None:
+        self.report.doing = place
 
     def _hand_over(self, bucket: Any) -> Any:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook

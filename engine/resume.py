@@ -136,8 +136,9 @@ def _warm_up(trainer: Any, checkpoint: Path) -> None:
     """The schedule where it was, times a factor that rises from 1/20 to 1."""
     scheduler = getattr(trainer.lr_scheduler, "scheduler", trainer.lr_scheduler)
     state = torch.load(checkpoint / "scheduler.pt", weights_only=True)
-    scheduler.load_state_dict({k: v for k, v in state.items() if k != "_last_lr"})
-    first = scheduler.last_epoch
+    # Rates and their number belong to the optimizer that is here: sharded ones regroup parameters.
+    first = scheduler.last_epoch = state["last_epoch"]
+    scheduler._step_count = state["_step_count"]
     scheduler.lr_lambdas = [_rising(f, first) for f in scheduler.lr_lambdas]
     for group, base, factor in zip(
         scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True

@@ -14,7 +14,7 @@ import pytest
 
 from engine import processes, stage
 from engine.events import EXIT_COMM, encode
-from engine.hang import Listener
+from engine.hang import READ_BYTES, Listener
 from tests.runner.waiting import until
 
 NOW = 1000.0
@@ -152,6 +152,7 @@ def test_a_stream_that_is_removed_rotated_cut_or_damaged_is_read_on(
         lambda: path.rename(path.with_suffix(".1")),
         lambda: path.write_bytes(b""),
         lambda: path.write_bytes(path.read_bytes() + b'\xff\x00{"kind": "pul\n{]\n[1]\n'),
+        lambda: path.write_bytes(path.read_bytes() + b"\0" * READ_BYTES + b"\n"),
     )
     for turn, harm in enumerate(harms, start=1):
         harm()
