@@ -30,22 +30,26 @@ FOLDED_EVENTS = 100_000
 OPENED_STEPS, OPENED_RANKS = 100_000, 8
 WATCHED = ((8, 30.0), (64, 30.0), (1024, 30.0))
 """(ranks, seconds)."""
+WRITTEN_STEPS = 100
+"""What a watched run has behind it,"""
 SIZE = (140, 40)
+"""and the terminal it is watched in."""
 
 
 def lines(rank: int, step: int, t: float) -> Iterator[str]:
     """What a rank writes in the second in which it finishes a step."""
-    shared = {"t": t, "rank": rank, "step": step}
-    yield encode("step", **shared, steps=1, seconds=1.0, own_seconds=0.8 + step % 7 / 100,
-                 wait_seconds=0.2 - step % 7 / 100, data_seconds=0.01, tokens=8000 + step % 90,
+    yield encode("step", t=t, rank=rank, step=step, steps=1, seconds=1.0,
+                 own_seconds=0.8 + step % 7 / 100, wait_seconds=0.2 - step % 7 / 100,
+                 data_seconds=0.01, tokens=8000 + step % 90,
                  padded_tokens=8192, memory_allocated_bytes=40 * GIB + step % 100,
                  memory_reserved_bytes=44 * GIB, memory_peak_bytes=43 * GIB,
                  process_memory_bytes=5 * GIB, process_memory_peak_bytes=6 * GIB)  # fmt: skip
     if rank == 0:
-        yield encode("train", **shared, loss=1 + 1 / (1 + step / 50), learning_rate=1e-4,
+        yield encode("train", t=t, rank=rank, step=step, loss=1 + 1 / (1 + step / 50),
+                     learning_rate=1e-4,
                      grad_norm=0.5, tokens_seen=8000 * step, epoch=step / 1000)  # fmt: skip
     if step % 5 == rank % 5:
-        yield encode("pulse", **shared, phase="training", seconds=float(step),
+        yield encode("pulse", t=t, rank=rank, step=step, phase="training", seconds=float(step),
                      utilization_percent=97, sm_clock_mhz=1700 + step % 9, temperature_c=66,
                      power_w=650.0, power_cap_w=700.0, memory_used_bytes=45 * GIB,
                      process_memory_bytes=5 * GIB, xid=0)  # fmt: skip
@@ -135,7 +139,7 @@ async def measure_watch(ranks: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "run"
         folder.mkdir()
-        written(folder, ranks, 300)
+        written(folder, ranks, WRITTEN_STEPS)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         app = TunewrightApp(verbs(), attach=folder)
         async with app.run_test(size=SIZE) as pilot:
@@ -143,7 +147,7 @@ async def measure_watch(ranks: int, seconds: float) -> None:
                 await pilot.pause(0.1)
             screen = app.screen
             draws = timed_draws(screen)
-            writer = Writer(folder, ranks, 300)
+            writer = Writer(folder, ranks, WRITTEN_STEPS)
             writer.start()
             cpu, wall, drawn = time.process_time(), time.perf_counter(), len(draws)
             await asyncio.sleep(seconds)

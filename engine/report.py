@@ -27,6 +27,8 @@ class Report:
         self.rank, self.attempt, self.rung = rank, attempt, rung
         self.step: int | None = None
         self.phase_name = "starting"
+        self.doing = ""
+        """Where in a step the rank is: data, compute, collective or device; told by pulses."""
         self.totals: dict[str, Any] = {"steps": 0, "memory_peak_bytes": None, "train_loss": None}
         self._phase_since = time.monotonic()
         self._lock = threading.Lock()
@@ -34,7 +36,8 @@ class Report:
         self._changed = threading.Event()
         self._ended = threading.Event()
         self._sensors: Callable[[], dict[str, Any]] = dict
-        self._file = self._open(run / "events" / f"rank-{rank:05d}.jsonl")
+        self._path = run / "events" / f"rank-{rank:05d}.jsonl"
+        self._file = self._open(self._path)
         self._thread = threading.Thread(target=self._pulse_loop, name="pulse", daemon=True)
 
     @staticmethod
@@ -44,6 +47,22 @@ class Report:
             return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError:
             return None
+
+    def _reopen(self) -> None:
+        """Go on in a new file when somebody removed or rotated ours."""
+        if self._file is None:
+            return
+        try:
+            same = os.path.samestat(os.fstat(self._file), os.stat(self._path))
+        except OSError:
+            same = False
+        if same:
+            return
+        with self._lock:
+            new = self._open(self._path) if self._path.parent.parent.is_dir() else None
+            if new is not None:
+                os.close(self._file)
+                self._file = new
 
     def start(self) -> None:
         """Say that the rank is there, and begin to pulse."""
@@ -106,9 +125,11 @@ class Report:
     def _pulse_loop(self) -> None:
         while not self._ended.is_set():
             self._changed.clear()
+            self._reopen()
             self.write(
                 "pulse",
                 phase=self.phase_name,
+                doing=self.doing,
                 seconds=round(time.monotonic() - self._phase_since, 3),
                 process_memory_bytes=process_memory_bytes(),
                 **{**NO_SENSORS, **self._sensors()},

@@ -103,6 +103,7 @@ def test_the_table_has_a_row_for_each_measurement_and_nothing_for_what_is_unknow
     assert [row["t"] for row in rows] == sorted(row["t"] for row in rows)
 
 
+@pytest.mark.slow
 def test_parquet_holds_what_csv_holds(run: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     main(["metrics", str(run), "-o", "m.csv"])

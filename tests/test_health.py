@@ -139,6 +139,19 @@ def test_a_hang_names_the_rank_that_is_a_step_behind() -> None:
     assert finding.ranks == (1,)
 
 
+def test_a_rank_that_failed_explains_why_the_others_wait() -> None:
+    failed = fold(hung({}), event("failed", STEPS + 3.0, 2, STEPS, failure="user_code"))
+    assert found(failed, "hang", NOW + 60) == []
+    assert health(failed, PLAN, NOW + 60)[0].what == "rank 2 failed: user_code"
+
+
+def test_when_most_are_silent_none_of_them_is_blamed() -> None:
+    state = hung({})
+    quiet = {n: replace(r, updated=BEGAN + STEPS) if n else r for n, r in state.ranks.items()}
+    (finding,) = found(replace(state, ranks=quiet), "hang", NOW + 60)
+    assert finding.ranks == ()
+
+
 def test_when_all_wait_in_the_same_place_no_rank_is_blamed() -> None:
     (finding,) = found(hung({}), "hang", NOW + 60)
     assert finding.ranks == ()

@@ -151,6 +151,14 @@ def test_a_long_run_shows_its_present_at_once_and_its_history_when_it_is_read(
     assert state == Follower(run).poll()
 
 
+def test_a_short_run_is_read_to_its_end_however_little_time_is_given(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "BATCH_EVENTS", 10)
+    write(run, 0, "".join(line(number) for number in range(1, 200)))
+    assert Follower(run).poll(0.0) == Follower(run).poll()
+
+
 def test_a_stream_that_is_written_anew_is_read_anew(run: Path) -> None:
     write(run, 0, line(1) + line(2) + line(3))
     follower = Follower(run)

@@ -102,9 +102,14 @@ async def test_a_run_that_ended_is_replayed_from_its_recording() -> None:
         await rest(pilot)
         assert "STARTING" in shown(app)
         assert "x preparing" not in shown(app)
-        await pilot.press("right", "end", "left", "escape")
+        assert "the run goes on" not in shown(app)
+        await pilot.press("s", "right", "left", "r")
         await until(pilot, lambda: "FINISHED" in shown(app) and "REPLAY" not in shown(app))
-        assert app.left == []
+        await pilot.press("r", "home")
+        await until(pilot, lambda: "REPLAY" in shown(app))
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.left == [shown_again[-1]]
 
 
 def many(count: int) -> Shown:
@@ -182,8 +187,10 @@ def test_the_fault_finder_says_what_is_known_of_a_failure_and_what_to_type() -> 
     )
     failed = replace(failed, exit_code=71)
     assert "gpu_oom, told by rank 1: CUDA\na\nb␛[0m" in failure_text(failed)
-    assert any("run.sh' --resume" in line for line in actions(failed, Path("/runs/a b")))
-    assert "'/runs/a b" in actions(failed, Path("/runs/a b"))[0]
+    cause, *commands = actions(failed, Path("/runs/a b"))
+    assert "out of memory" in cause
+    assert "open log: tunewright logs '/runs/a b' --rank 1" in commands
+    assert actions(run_with(), RUN)[0] == f"save and stop: tunewright stop {RUN}"
 
 
 STATES: dict[str, Callable[[], RunState]] = {

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(script_text(plans, facts, answers.run_name, answers.output))
+        print_exactly(script_text(plans, facts, answers))
         return 0
     traced = api.trace(plans[0], facts) if args.trace else None
     if args.json:
@@ -105,11 +105,11 @@ def trace_lines(plan: Plan, traced: Traced) -> list[str]:
     ]
 
 
-def script_text(plans: Sequence[Plan], facts: Facts, name: str | None, output: str | None) -> str:
+def script_text(plans: Sequence[Plan], facts: Facts, answers: Answers) -> str:
     """The `run.sh` that `run` would write and start."""
     plan = api.best(plans)
-    name = name or api.run_name(plan, api.runs_root(output))
-    return api.render(plans, plan, facts, name)["run.sh"]
+    name = answers.run_name or api.run_name(plan, api.runs_root(answers.output))
+    return api.render(plans, plan, facts, name, answers.policy)["run.sh"]
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

@@ -7,8 +7,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.events import EXIT_OK
-from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, say
+from engine.events import EXIT_OK, EXIT_STOPPED
+from wizard import configuration, paths
+from wizard.advice import advise
+from wizard.commands.terminal import (
+    announce,
+    is_interactive,
+    note,
+    print_exactly,
+    print_json,
+    say,
+)
 from wizard.dashboard.predicted import predicted
 from wizard.dashboard.state import RunState
 from wizard.dashboard.view import View, view_of
@@ -17,10 +26,10 @@ from wizard.dashboard.words import (
     ending,
     finding_line,
     news,
-    next_steps,
     present,
     sentence,
 )
+from wizard.problem import ProblemError
 
 __all__ = ["ending", "exit_code", "news", "snapshot", "speak", "stream_json", "watch"]
 
@@ -126,6 +135,40 @@ def _left(folder: Path) -> int:
 
 
 def _ended(folder: Path, view: View) -> int:
+    if configuration.read().bell:
+        announce(f"{view.state.name}: {ending(view.state)}")
     for line in next_steps(folder, view.state):
         note(line)
     return exit_code(view.state)
+
+
+def next_steps(folder: Path, state: RunState) -> list[str]:
+    """Why a run ended, and what can be done about it."""
+    from wizard.runner.folder import summary
+
+    recorded = summary(folder)
+    told = state.failure.rank if state.failure else None
+    found = advise(
+        _as_named(folder),
+        exit_code=state.exit_code,
+        failure=state.failure.failure if state.failure else recorded.failure,
+        rank=recorded.failed_rank if told is None else told,
+        learning_rate=_learning_rate(folder),
+        rebooted=recorded.rebooted,
+    )
+    cause = [] if state.exit_code in (EXIT_OK, EXIT_STOPPED) else [found.cause]
+    return [*cause, *(f"{action.label}: {action.command}" for action in found.actions)]
+
+
+def _as_named(folder: Path) -> str:
+    """The run as a command finds it: by name in the user's own runs folder."""
+    return folder.name if folder.parent == paths.runs() else str(folder)
+
+
+def _learning_rate(folder: Path) -> float | None:
+    from wizard.runner.again import read_spec
+
+    try:
+        return read_spec(folder).training.learning_rate
+    except ProblemError:
+        return None

@@ -93,18 +93,19 @@ def _step(draft: Draft, event: Event, t: float) -> None:
     rank = draft.rank(event, t)
     if rank is None:
         return
+    known = numbers(event, _STEP_NUMBERS)
     for key in _STEP_MEMORY:
-        if (value := number(event, key)) is not None:
-            rank[key] = value
-    steps = number(event, "steps") or 1.0
-    sums = [number(event, key) for key in _STEP_SECONDS]
+        if key in known:
+            rank[key] = known[key]
+    get = known.get
+    steps, seconds = get("steps") or 1.0, get("seconds")
     if steps > 0:
-        for key, value in zip(_STEP_SECONDS.values(), sums, strict=True):
-            if value is not None:
-                rank[key] = value / steps
-        seconds, own, wait, data = sums
+        for key, name in _STEP_SECONDS.items():
+            if key in known:
+                rank[name] = known[key] / steps
         if seconds is not None:
-            tokens, padded = number(event, "tokens") or 0.0, number(event, "padded_tokens")
+            own, wait, data = get("own_seconds"), get("wait_seconds"), get("data_seconds")
+            tokens, padded = get("tokens") or 0.0, get("padded_tokens")
             line = Line(steps, seconds, tokens, own, wait, data, padded)
             rank["recent"] = (*rank["recent"][1 - RECENT_STEPS :], line)
     if step is not None and step >= (rank["step"] or 0):
@@ -169,7 +170,8 @@ def _pulse(draft: Draft, event: Event, t: float) -> None:
         _rank_phase(draft, event, t, phase, number(event, "seconds"))
     rank = draft.rank(event, t)
     if rank is not None:
-        rank.update({key: number(event, key) for key in _PULSE if key in event})
+        known = numbers(event, _PULSE)
+        rank.update({key: known.get(key) for key in _PULSE if key in event})
         rank["doing"] = text(event, "doing") or None
 
 
@@ -248,6 +250,7 @@ _STEP_MEMORY = (
     "process_memory_bytes",
     "process_memory_peak_bytes",
 )
+_STEP_NUMBERS = (*_STEP_MEMORY, *_STEP_SECONDS, "steps", "tokens", "padded_tokens")
 _PULSE = (
     "utilization_percent",
     "sm_clock_mhz",

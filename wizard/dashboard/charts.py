@@ -98,12 +98,13 @@ class Chart(Vertical):
         curve = points(state, metric)
         words = self.query_one("Chart > Static", Static)
         if len(curve) < 2:
-            if state.history:
-                self._title(metric, "", [])
-            else:
+            launching = state.step is None and not state.ended
+            if launching:
                 name_box(self, "Launch")
+            else:
+                self._title(metric, "", [])
             words.display = True
-            redraw(words, waiting if not state.history else f"No {metric.name} yet.")
+            redraw(words, waiting if launching else f"No {metric.name} yet.")
             if self._plot is not None:
                 self._plot.display = False
             self._drawn = ()

@@ -14,7 +14,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 
 from wizard import wording
-from wizard.dashboard.against import ending, resume_command
+from wizard.advice import advise
+from wizard.dashboard.against import ending
 from wizard.dashboard.health import Finding
 from wizard.dashboard.state import RunState
 from wizard.widgets.panel import Panel
@@ -67,14 +68,18 @@ def failure_text(state: RunState) -> str:
 
 
 def actions(state: RunState, run: Path) -> list[str]:
-    """Commands that may help now."""
-    where = shlex.quote(wording.one_line(run))
+    """Why it ended, and commands that may help now."""
+    where = wording.one_line(run)
     if not state.ended:
-        return [f"save and stop: tunewright stop {where}", "s here asks how to stop"]
-    found = [f"all logs: less {where}/logs", f"what is left of it: tunewright watch --once {where}"]
-    if state.exit_code != 0:
-        found.insert(0, f"go on from the last checkpoint: {resume_command(run)}")
-    return found
+        return [f"save and stop: tunewright stop {shlex.quote(where)}", "s here asks how to stop"]
+    failure = state.failure
+    found = advise(
+        where,
+        exit_code=state.exit_code,
+        failure=failure.failure if failure else None,
+        rank=failure.rank if failure else None,
+    )
+    return [found.cause, *(f"{action.label}: {action.command}" for action in found.actions)]
 
 
 class Faults(ModalScreen[None]):

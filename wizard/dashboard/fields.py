@@ -8,13 +8,16 @@ from typing import Any
 
 Event = Mapping[str, Any]
 
+LEAST, MOST = -(2.0**63), 2.0**63
+"""A number beyond these is damage."""
+
 
 def number(event: Event, key: Any) -> float | None:
     """A finite number of a size that numbers of a run can have."""
     value = event.get(key)
     kind = type(value)
-    if (kind is float or kind is int) and -(2.0**63) < value < 2.0**63:  # type: ignore[operator]
-        return value  # type: ignore[return-value]
+    if (kind is float or kind is int) and LEAST < value < MOST:  # type: ignore[operator]
+        return value
     return None
 
 
@@ -25,8 +28,14 @@ def reading(event: Event, key: str) -> float | None:
 
 
 def numbers(event: Event, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Those of the keys that hold a number."""
-    return {key: value for key in keys if (value := number(event, key)) is not None}
+    """Those of the keys that hold a number, as `number` says; at once, for what is read often."""
+    found: dict[str, Any] = {}
+    for key in keys:
+        value = event.get(key)
+        kind = type(value)
+        if (kind is float or kind is int) and LEAST < value < MOST:  # type: ignore[operator]
+            found[key] = value
+    return found
 
 
 def whole(event: Event, key: str) -> int | None:

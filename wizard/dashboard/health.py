@@ -42,6 +42,7 @@ def health(state: RunState, predicted: Predicted, now: float) -> tuple[Finding, 
 
 
 def _always(state: RunState, predicted: Predicted) -> Iterator[Finding]:
+    yield from failed(state)
     yield from device_errors(state)
     yield from loss(state)
     yield from clipped(state, predicted)
@@ -58,6 +59,20 @@ def _while_it_runs(state: RunState, now: float) -> Iterator[Finding]:
     yield from memory_creep(state)
     yield from throughput_drop(state)
     yield from disk_short(state)
+
+
+def failed(state: RunState) -> Iterator[Finding]:
+    """Why the run, or a rank of one that still goes on, ended early."""
+    failure = state.failure
+    if failure is not None:
+        who = "the run" if failure.rank is None else f"rank {failure.rank}"
+        yield Finding(
+            kind="failed",
+            severity="error",
+            what=f"{who} failed: {failure.failure}",
+            evidence=failure.message or "it left no message",
+            ranks=() if failure.rank is None else (failure.rank,),
+        )
 
 
 def disk_short(state: RunState) -> Iterator[Finding]:

@@ -131,6 +131,8 @@ def hang(state: RunState) -> Iterator[Finding]:
     living = {n: r for n, r in state.ranks.items() if r.phase not in ENDINGS}
     if len(living) < 2 or state.updated is None or state.phase in ("saving", "evaluating"):
         return
+    if state.failure is not None or any(rank.failure for rank in state.ranks.values()):
+        return  # that says more than that the others wait
     reached = [rank.step_t for rank in living.values() if rank.step_t is not None]
     waited, limit = _waited_seconds(state, living, reached)
     if waited <= limit:
@@ -165,7 +167,7 @@ def _missing(state: RunState, living: Mapping[int, RankState]) -> tuple[int, ...
     """Who keeps the others waiting: the silent, those elsewhere, those at an earlier step."""
     assert state.updated is not None
     silent = _silent_beside(state, living)
-    if silent:
+    if silent and 2 * len(silent) < len(living) + 1:
         return silent
     [(most, _)] = Counter(_place(rank) for rank in living.values()).most_common(1)
     other = tuple(n for n, rank in sorted(living.items()) if _place(rank) != most)

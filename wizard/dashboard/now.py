@@ -96,7 +96,7 @@ def _memory(state: RunState, plan: Predicted) -> list[Compared]:
     share = "" if plan.budget_bytes is None else wording.gib(plan.budget_bytes)
     if peak is not None and plan.budget_bytes:
         share = f"{wording.percent(peak, plan.budget_bytes)} of {share}"
-    name = "peak memory" if on_device(state) or peak is None else "peak of process"
+    name = "peak memory" if on_device(state) or peak is None else "peak process"
     return [
         Compared(
             name=name,
@@ -149,7 +149,7 @@ def against_plan(
     names = max((len(row.name) for row in rows), default=6)
     amounts = max((len(row.now) for row in rows), default=0)
     plans = max((len(row.plan) for row in rows), default=0) if wide else 0
-    word = verdict(findings)
+    word = wording.one_line(verdict(findings))
     style = STYLES.get(word.split()[0], "$text-success")
     parts = [Content.assemble(("health  ", "$foreground-muted"), (word, style))]
     if plans:

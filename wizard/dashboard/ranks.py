@@ -131,7 +131,7 @@ def table(
     """The box's lines: map, header, rows from the `first` on, and what does not fit in words."""
     found: list[list[Part]] = []
     if len(shown.state.ranks) >= MAP_FROM:
-        found += rank_map(shown, width - 4, max(room // 2, 1))
+        found += rank_map(shown, width - 4, max(room // 3, 1))
         room -= len(found)
     rows = _rows(shown, ordered(shown, order), order)
     body = room - 1
@@ -203,7 +203,7 @@ class RankTable(Static):
         heads = len({rank.host for rank in state.ranks.values()}) if self.order == "host" else 0
         return 1 + ranks + heads + (8 if ranks >= MAP_FROM else 0)
 
-    def scroll(self, rows: int, state: RunState) -> None:  # type: ignore[override]
+    def move(self, rows: int, state: RunState) -> None:
         """Move the first row."""
         last = max(self.rows_wanted(state) - self._room, 0)
         self.first = min(max(self.first + rows, 0), last)

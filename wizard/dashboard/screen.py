@@ -96,6 +96,8 @@ class Dashboard(Boxes):
         self._told_ended = False
         self._wake = threading.Event()
         self._all_logs = False
+        self._newest = RunState()
+        """The run as it is, whatever a replay shows."""
         self._replay: Replay | None = None
         self._digits = ("", 0.0)
 
@@ -150,6 +152,7 @@ class Dashboard(Boxes):
 
     def on_dashboard_polled(self, event: Polled) -> None:
         """Take what was read; a replay goes on showing what was."""
+        self._newest = event.view.state
         if not self._replay:
             if event.view != self.view:
                 self.view = event.view
@@ -182,9 +185,9 @@ class Dashboard(Boxes):
         table.styles.height = room + 2 if self.alone != "ranks" else "1fr"
         table.show(Shown(state=state, shares=view.shares), self.picked, width, room)
         self._show_texts(view)
-        if state.ended != self._told_ended:
-            self._told_ended = state.ended
-            self.message.hint(against.hint(state, self._run, self.HINT))
+        if self._newest.ended != self._told_ended:
+            self._told_ended = self._newest.ended
+            self.message.hint(against.hint(self._newest, self._run, self.HINT))
             self.refresh_bindings()
 
     def _now(self) -> float:
@@ -228,15 +231,15 @@ class Dashboard(Boxes):
         if isinstance(self.focused, Input) and action not in TYPING_ACTIONS:
             return False
         if action in ("next", "replay"):
-            return self.state.ended
+            return self._newest.ended
         if action == "stop":
-            return not self.state.ended
+            return not self._newest.ended
         return super().check_action(action, parameters)
 
     def action_next(self) -> None:
         """To the result."""
-        if self.state.ended:
-            self.dismiss(self.state)
+        if self._newest.ended:
+            self.dismiss(self._newest)
 
     def action_back(self) -> None:
         """Out of what was opened last; then leave."""
@@ -251,7 +254,7 @@ class Dashboard(Boxes):
 
     def action_leave(self) -> None:
         """Leave; the first press says that the run goes on."""
-        if self.state.ended or self._warned:
+        if self._newest.ended or self._warned:
             self.dismiss(None)
         else:
             self._warned = True
@@ -266,7 +269,7 @@ class Dashboard(Boxes):
 
     def action_ranks(self, rows: int) -> None:
         """Move in the table of ranks."""
-        self.query_one(RankTable).scroll(rows, self.state)
+        self.query_one(RankTable).move(rows, self.state)
         self.draw_boxes()
 
     def action_log_of(self) -> None:

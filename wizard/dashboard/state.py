@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.events import exit_code, unix_seconds
 from wizard.dashboard.changes import CHANGES, KEPT_PHASES, KEPT_ROWS, LASTING
@@ -20,6 +20,8 @@ from wizard.dashboard.values import (
     RunState,
     Saved,
 )
+
+Found = TypeVar("Found")
 
 __all__ = [
     "KEPT_PHASES",
@@ -37,8 +39,6 @@ __all__ = [
     "with_present",
     "with_status",
 ]
-
-_NOTES = ("warnings", "saved", "evals")
 
 
 def fold(state: RunState, event: Event) -> RunState:
@@ -90,11 +90,13 @@ def with_present(past: RunState, present: RunState, share: float) -> RunState:
         history=(*older, *present.history),
         history_share=share,
         started=present.started if past.started is None else past.started,
-        **{name: _joined(getattr(past, name), getattr(present, name)) for name in _NOTES},
+        warnings=_joined(past.warnings, present.warnings),
+        saved=_joined(past.saved, present.saved),
+        evals=_joined(past.evals, present.evals),
     )
 
 
-def _joined(older: tuple[Any, ...], newer: tuple[Any, ...]) -> tuple[Any, ...]:
+def _joined(older: tuple[Found, ...], newer: tuple[Found, ...]) -> tuple[Found, ...]:
     """Notes without those that both know."""
     return (*(note for note in older if note not in newer), *newer)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED
+from engine.events import EXIT_MEANING
 from wizard import wording
 from wizard.dashboard.finding import Finding
 from wizard.dashboard.state import RunState
@@ -129,15 +127,6 @@ def ending(state: RunState) -> str:
     if state.failure is not None:
         text += f"; {_who(state.failure.rank)}{state.failure.failure}: {state.failure.message}"
     return text
-
-
-def next_steps(folder: Path, state: RunState) -> list[str]:
-    """What can be done with a run that ended."""
-    if state.exit_code == EXIT_OK:
-        return [f"talk to it: tunewright chat {shlex.quote(str(folder))}"]
-    if state.exit_code == EXIT_STOPPED:
-        return [f"go on with it: bash {shlex.quote(str(folder / 'run.sh'))} --resume"]
-    return []
 
 
 def _who(rank: int | None) -> str:

@@ -39,7 +39,9 @@ class Follower:
             if seconds is not None and self._streams.size_bytes() > 2 * GLANCE_BYTES:
                 self._glance = _Glance(self.folder)
                 return self._with_end(self._glance.state(self._state, 0.0), alive)
-        if self._fold(None if seconds is None else time.monotonic() + seconds):
+        # Without a glance a part of what is unread would be shown as if it were the present.
+        limited = seconds is not None and self._glance is not None
+        if self._fold(time.monotonic() + (seconds or 0.0) if limited else None):
             self._glance = None
         state = self._state
         if self._glance is not None:
