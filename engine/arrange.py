@@ -32,9 +32,11 @@ def arrange(spec: Spec, folder: Path) -> dict[str, int]:
     """
     table = read(folder / TRAINED_ON)
     held = held_out(spec, table) if spec.data.eval_split > 0 else set()
-    rest = [row for row in range(len(table)) if row not in held]
+    rest: Sequence[int] = range(len(table))  # no list: there may be many millions
+    if held:
+        rest = [row for row in rest if row not in held]
     if spec.method.stage == "kto":  # its trainer reads rows in their order
-        random.Random(spec.training.seed).shuffle(rest)
+        rest = random.Random(spec.training.seed).sample(rest, len(rest))
     sides = {TRAINED_ON: rest}
     if held:
         sides[HELD_OUT] = sorted(held)
