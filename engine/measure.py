@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,9 @@ from engine.spec import ParallelTable
 class Clock:
     """Marks on the device's own time line, so that nothing waits for a device to be measured."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, own: Sequence[int]) -> None:
+        """`own` are the numbers of the devices that hold this rank's model."""
+        self.own = own
         self.runtime: Any = None if device.type == "cpu" else getattr(torch, device.type)
 
     def mark(self) -> Any:
@@ -46,11 +48,13 @@ class Clock:
             self.runtime.synchronize()
 
     def memory(self) -> dict[str, int | None]:
-        """Device memory of this process: allocated, reserved, most ever allocated."""
+        """Memory of this process: allocated, reserved, most ever; on the fullest of its devices."""
         names = ("memory_allocated", "memory_reserved", "max_memory_allocated")
         keys = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_peak_bytes")
         return {
-            key: getattr(self.runtime, name)() if self.runtime is not None else None
+            key: max(getattr(self.runtime, name)(device) for device in self.own)
+            if self.runtime is not None
+            else None
             for key, name in zip(keys, names, strict=True)
         }
 
@@ -65,11 +69,20 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(
-        self, report: Report, device: torch.device, parallel: ParallelTable, *, tokens_before: int
+        self,
+        report: Report,
+        device: torch.device,
+        parallel: ParallelTable,
+        *,
+        own: Sequence[int],
+        tokens_before: int,
     ) -> None:
-        """`tokens_before` were seen by all ranks in the attempts that this one goes on from."""
+        """`own` are the numbers of this rank's devices, of which `device` is the first.
+
+        `tokens_before` were seen by all ranks in the attempts that this one goes on from.
+        """
         self.report = report
-        self.clock = Clock(device)
+        self.clock = Clock(device, own)
         self.alone = parallel.ranks == 1
         self.reduces = not self.alone and parallel.strategy in ("ddp", "layer_split")
         self.tokens_before = self.tokens_seen = tokens_before

@@ -81,6 +81,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     from engine import adapter, arrange, outcome, save, schedule, shard
     from engine.measure import StepMeter
     from engine.recipes import recipe
+    from engine.split import own_devices
 
     spec = shard.with_own_disk_folder(spec, run)
 
@@ -92,9 +93,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         return EXIT_OK
     if not options.smoke:
         say(report, schedule.uneven_epoch(spec, prepared["examples"]))
-    shard.start_ranks(spec)
-    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
-        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
+    start_ranks(spec, run, checkpoint)
     settings = recipe(spec).arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
@@ -102,6 +101,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report,
         settings.device,
         spec.parallel,
+        own=own_devices(spec, LOCAL_RANK, LOCAL_RANKS),
         tokens_before=save.tokens_seen(checkpoint),
     )
     checkpoints = save.Checkpoints(
@@ -118,8 +118,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if RANK == 0:
         adapter.keep_start(spec, trainer.model, run)
     schedule.end_at_last_step(trainer)
-    if RANK == 0 and spec.parallel.strategy == "layer_split":
-        write_json(run / "device_map.json", trainer.model.hf_device_map)
+    show_placement(trainer, spec, run)
     meter.attach(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
@@ -141,6 +140,25 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         "train_loss": meter.losses[-1] if meter.losses else None,
     }
     return EXIT_STOPPED if checkpoints.stopped else EXIT_OK
+
+
+def start_ranks(spec: Spec, run: Path, checkpoint: Path | None) -> None:
+    """Make the ranks talk, once the checkpoint fits them, and show what shards was told.
+
+    Raises RunError (bad_spec).
+    """
+    from engine import shard
+
+    shard.refuse_other_ranks(spec, checkpoint)
+    shard.start_ranks(spec)
+    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
+
+
+def show_placement(trainer: Any, spec: Spec, run: Path) -> None:
+    """Which of rank 0's devices holds which layers, where they are spread."""
+    if RANK == 0 and spec.parallel.strategy == "layer_split":
+        write_json(run / "device_map.json", trainer.model.hf_device_map)
 
 
 def load(

@@ -236,7 +236,7 @@ def test_an_adapter_setting_beside_full_tuning_is_refused() -> None:
 
 def test_a_fixed_combination_that_a_rule_forbids_names_the_way_out() -> None:
     problem = refusal(facts("h100x8"), fixed(method="qlora", strategy="zero3"))
-    assert problem.fix == "set strategy=ddp"
+    assert problem.fix == "set strategy=fsdp"
 
 
 def test_a_combination_no_machine_allows_is_refused() -> None:
