@@ -18,9 +18,10 @@ from pydantic import (
 )
 
 from engine.events import printable
-from engine.methods import METRICS, STAGE_FORMAT, MethodTable
+from engine.methods import METRICS, STAGE_FORMAT
 from engine.methods import STAGE_OF as STAGE_OF
 from engine.methods import Method as Method
+from engine.methods import MethodTable as MethodTable
 from engine.table import LARGEST, Table
 
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "layer_split"]
