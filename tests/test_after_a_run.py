@@ -187,7 +187,11 @@ def test_text_of_others_is_never_markup_in_a_report() -> None:
     named = fold(state, event("hello", 99, 2, None, device=HOSTILE, host="secret-host"))
     plan = {
         "title": HOSTILE,
-        "decisions": [{"setting": HOSTILE, "value": HOSTILE, "reason": HOSTILE}, 3],
+        "decisions": [
+            {"setting": HOSTILE, "value": HOSTILE, "reason": HOSTILE},
+            {"setting": "model", "value": "/secret/folder/tiny", "reason": "yours"},
+            3,
+        ],
         "memory": {"parts": [{"name": HOSTILE, "bytes": 3, "formula": HOSTILE}]},
         "facts": {"host": {"hostname": "secret-host", "cpu_name": HOSTILE}, "software": []},
     }
@@ -196,7 +200,8 @@ def test_text_of_others_is_never_markup_in_a_report() -> None:
 
     assert {"script", "img"} & set(tags_of(text).seen) == set()
     assert "\x1b" not in text
-    assert "secret-host" not in text
+    assert "secret" not in text
+    assert "<td>tiny</td>" in text
     assert text.count("&lt;script&gt;") > 8
 
 

@@ -13,7 +13,7 @@ from wizard.commands.terminal import say
 HELP = "write one page of HTML about a run"
 DESCRIPTION = (
     "Outcome, curves, predicted beside measured, every decision with its reason, and the "
-    "environment, in one file that needs no other and names no host and no path."
+    "environment, in one file that needs no other and names no host."
 )
 
 

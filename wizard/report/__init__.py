@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from engine.events import EXIT_MEANING
@@ -36,8 +37,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def page(view: View, plan: object, result: object, versions: Mapping[str, str | None]) -> str:
     """The page of a run; `plan` and `result` are what plan.json and result.json hold.
 
-    Every text in it was written by others, so every text is escaped. Host names and paths stay
-    out of it: it is made to be handed on.
+    Every text in it was written by others, so every text is escaped. It is made to be handed on:
+    of hosts it gives the number, of files and folders among the settings the name alone.
     """
     state = view.state
     name = _text(state.name)
@@ -210,12 +211,18 @@ def _listed(value: object) -> list[Mapping[str, Any]]:
 
 def _decisions(plan: object) -> str:
     rows = [
-        (str(d.get("setting", "")), wording.setting(d.get("value")), str(d.get("reason", "")))
+        (str(d.get("setting", "")), _value(d.get("value")), str(d.get("reason", "")))
         for d in _listed(_mapping(plan).get("decisions"))
     ]
     return _section(
         "Plan", _table(("setting", "value", "reason"), rows, numeric=False) if rows else ""
     )
+
+
+def _value(value: object) -> str:
+    """A setting's value; of a file or folder its name alone."""
+    name = PurePath(value).name if isinstance(value, str) and value.startswith(("/", "~")) else ""
+    return name or wording.setting(value)
 
 
 def _parts(plan: object) -> str:
