@@ -39,7 +39,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("Mistral", {"method": "lora", "lora_dropout": 0.1}, {"optim": "adamw_bnb_8bit"}),
     ("Phi3", {"method": "full"}, {"optim": "adamw_torch_fused"}),
 ]
-TIED = ("Qwen3", {"method": "full"}, {})
+TIED: tuple[str, dict[str, Any], dict[str, Any]] = ("Qwen3", {"method": "full"}, {})
 """In float32 its two gradients are summed in place, a whole embedding less at the peak."""
 
 
