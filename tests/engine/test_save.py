@@ -140,7 +140,7 @@ def begun(run: Path, best: int) -> tuple[Any, list[str]]:
         cast("Any", None),
         keep=1,
         scales_loss=False,
-        optimizer="adamw_torch",
+        optimizer={},
         termination=Termination(),
     )
     state = TrainerState(
