@@ -16,7 +16,7 @@ from typing import Any
 
 from engine import processes
 from engine.causes import kernel_lines, killed_for_memory
-from engine.events import EXIT_COMM, EXIT_OK
+from engine.events import EXIT_COMM, EXIT_OK, recorded_processes
 from engine.evidence import exit_file, gather
 from engine.hang import SILENT_SECONDS, Listener
 from engine.notify import notify
@@ -87,6 +87,7 @@ def watch(stage: Stage) -> int:
     stage.oom_kills = processes.oom_kills()
     stage.began, stage.began_monotonic = time.time(), time.monotonic()
     stage.listener = Listener(stage.run, stage.attempt, stage.ranks)
+    stage.family = _recorded_family(stage)
     _write_stage(stage)
     _tell_stage(stage, "phase", phase="starting" if stage.ranks else stage.phase)
     looked = 0.0
@@ -97,6 +98,13 @@ def watch(stage: Stage) -> int:
             _look(stage)
         time.sleep(POLL_SECONDS)
     return _finish(stage)
+
+
+def _recorded_family(stage: Stage) -> dict[int, int]:
+    """What an earlier watch of this stage saw: it was killed, and so may its stage be by now."""
+    state = read_json(stage.run / "state.json")
+    same = state.get("stage_pid") == stage.pid and state.get("attempt") == stage.attempt
+    return dict(recorded_processes({}, state)) if same else {}
 
 
 def _heed_stop(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from types import ModuleType
 from wizard.commands import (
     chat,
     compare,
+    data,
     demo,
     doctor,
     logs,
@@ -29,6 +30,7 @@ COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
     "probe": probe,
     "doctor": doctor,
+    "data": data,
     "plan": plan,
     "run": run,
     "runs": runs,

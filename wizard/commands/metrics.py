@@ -100,8 +100,8 @@ def _write_csv(path: Path, wanted: tuple[str, ...], table: Iterator[dict[str, Ce
 
 def _write_parquet(path: Path, wanted: tuple[str, ...], table: Iterator[dict[str, Cell]]) -> None:
     try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
+        import pyarrow
+        import pyarrow.parquet
     except ImportError:
         raise ProblemError(
             Problem(

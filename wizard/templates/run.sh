@@ -168,6 +168,7 @@ stage() { # phase, ranks, command…
   say "$phase: logs/$attempt-$phase.log"
   set -m # job control gives each background job its own process group
   {
+    trap : TERM INT HUP # it outlives its command, to write down how that ended
     "$@"
     echo $? >"exit/$attempt/$phase"
   } >"logs/$attempt-$phase.log" 2>&1 </dev/null &
