@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from wizard.screens.pages import Look, page_for
 from wizard.screens.start import NEW, StartPage
 from wizard.screens.verbs import RunSummary, Verbs
 from wizard.steps import Step, Walk, answered, back, begin
+from wizard.widgets.aside import aside
 from wizard.widgets.theme import CALM
 
 __all__ = ["TunewrightApp", "Verbs"]
@@ -98,7 +98,7 @@ class TunewrightApp(App[Path]):
 
     async def _runs(self) -> tuple[RunSummary, ...]:
         try:
-            return await asyncio.to_thread(self._verbs.list_runs)
+            return await aside(self._verbs.list_runs)
         except ProblemError as error:
             self.notify(str(error), severity="warning", markup=False)
             return ()

@@ -10,7 +10,7 @@ from typing import Any
 from textual.screen import Screen
 
 from tests.screens import values
-from tests.screens.pages import Listed
+from tests.screens.pages import Listed, plan_page
 from tests.screens.stage import FollowedRun, World
 from tests.screens.values import HOSTILE
 from wizard.dashboard.screen import Dashboard
@@ -22,7 +22,6 @@ from wizard.screens.data import DataPage
 from wizard.screens.finish import FinishPage
 from wizard.screens.hardware import HardwarePage
 from wizard.screens.model import ModelPage
-from wizard.screens.plan import PlanPage
 from wizard.screens.review import ReviewPage
 from wizard.screens.start import StartPage
 from wizard.screens.tune import TunePage
@@ -107,7 +106,7 @@ PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "hardware": lambda: HardwarePage(lambda say: FACTS, FACTS, first=True),
     "model": lambda: ModelPage(World().read_model, name=HOSTILE, model=MODEL),
     "data": lambda: DataPage(World().read_dataset, path=HOSTILE, dataset=DATASET),
-    "plan": lambda: PlanPage(lambda answers: (plan(),), values.ANSWERS),
+    "plan": lambda: plan_page(make_plans=lambda facts, answers: (plan(),)),
     "tune": lambda: TunePage(
         lambda answers: (plan(),), Chosen(answers=values.ANSWERS, plan=plan()), HOSTILE
     ),

@@ -56,12 +56,22 @@ def review() -> ReviewPage:
     )
 
 
+def plan_page(**changes: Any) -> PlanPage:
+    given: dict[str, Any] = {
+        "make_plans": lambda facts, answers: values.PLANS,
+        "facts": values.FACTS,
+        "answers": values.ANSWERS,
+        "machines": values.MACHINES,
+    }
+    return PlanPage(**{**given, **changes})
+
+
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage(RUNS),
     "hardware": lambda: HardwarePage(lambda say: values.MACHINE, values.MACHINE, first=True),
     "model": lambda: ModelPage(World().read_model, name=None, model=values.MODEL),
     "data": lambda: DataPage(World().read_dataset, path=None, dataset=values.DATASET),
-    "plan": lambda: PlanPage(lambda answers: values.PLANS, values.ANSWERS),
+    "plan": lambda: plan_page(),
     "tune": lambda: TunePage(
         lambda answers: values.PLANS,
         Chosen(answers=values.ANSWERS, plan=values.PLANS[0]),

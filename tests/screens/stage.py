@@ -62,6 +62,7 @@ class World:
             stop=lambda path, now: self.stopped.append((path, now)),
             run_details=lambda path: self.details,
             read_log=self.read_log,
+            machines=values.MACHINES,
         )
         return replace(given, **changes)
 

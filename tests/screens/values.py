@@ -11,6 +11,7 @@ from wizard.dashboard.state import RunState, fold
 from wizard.facts import GIB, Dataset, Device, Facts, Host, Model, Software
 from wizard.plan import Decision, Memory, MemoryPart, Plan
 from wizard.problem import Problem
+from wizard.screens.verbs import Machines
 
 NOW = 1_800_000_000.0
 HOSTILE = "[/bold] [red]x \x1b[31m\n\r\x07\u202e{}' ; $(id)"
@@ -112,6 +113,11 @@ MACHINE = Facts(
     ),
 )
 FACTS = replace(MACHINE, model=MODEL, dataset=DATASET)
+MACHINES = Machines(
+    snapshots=("8xH100-SXM", "4xA10G"),
+    devices=("NVIDIA L40S", "NVIDIA H100 80GB HBM3"),
+    find=lambda name: replace(MACHINE, machine=name),
+)
 
 
 def plan(title: str, parts_gib: dict[str, float], method: str = "lora", **parallel: Any) -> Plan:

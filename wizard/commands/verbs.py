@@ -11,7 +11,7 @@ from wizard import api, paths
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.problem import ProblemError
-from wizard.screens.verbs import Verbs
+from wizard.screens.verbs import Machines, Verbs
 
 if TYPE_CHECKING:
     from wizard.plan import Plan
@@ -49,6 +49,7 @@ def verbs(machine: str | None = None) -> Verbs:
         stop=lambda folder, now: stop.now(folder) if now else stop.request(folder),
         run_details=run_details,
         read_log=lambda folder, rank: tail(folder, rank, LOG_LINES),
+        machines=_machines(),
         suggested_model=_suggested_model(),
     )
 
@@ -83,6 +84,13 @@ class _Planning:
         folder = create(files, root=self._root, name=name)
         api.start(folder)
         return folder
+
+
+def _machines() -> Machines:
+    from wizard.probe import composed
+    from wizard.probe.machine import find, shipped
+
+    return Machines(snapshots=tuple(shipped()), devices=composed.names(), find=find)
 
 
 def run_details(folder: Path) -> dict[str, Any]:

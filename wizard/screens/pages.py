@@ -66,13 +66,14 @@ def _page_about_plans(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
     facts = walk.facts
     assert facts is not None, "plans are made after the machine was probed"
 
-    def make_plans(answers: Answers) -> tuple[Plan, ...]:
-        return verbs.plans(facts, answers)
-
     if step is Step.PLAN:
         from wizard.screens.plan import PlanPage
 
-        return PlanPage(make_plans, walk.answers, before=walk.plan)
+        return PlanPage(verbs.plans, facts, walk.answers, verbs.machines, before=walk.plan)
+
+    def make_plans(answers: Answers) -> tuple[Plan, ...]:
+        return verbs.plans(facts, answers)
+
     plan = walk.plan
     assert plan is not None, "a plan is picked before it is tuned"
     name = verbs.name_for(plan, walk.answers)

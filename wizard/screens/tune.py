@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -21,6 +21,7 @@ from wizard.widgets.memory import budget_line
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel
+from wizard.widgets.plans import values_of
 from wizard.widgets.table import counted
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class TunePage(Page[Chosen]):
             self.message.rest()
 
     def _field(self, setting: str, label: str) -> Field:
-        planned = wording.setting(_values(self._before)[setting])
+        planned = wording.setting(values_of(self._before)[setting])
         settings = self._answers.settings
         fixed = wording.setting(settings[setting]) if setting in settings else None
         return Field(setting, label, planned, self._before.reasons.get(setting, ""), fixed)
@@ -180,14 +181,14 @@ class TunePage(Page[Chosen]):
 
     def _show_planned(self, plan: Plan) -> None:
         """The newly planned value and its reason at every field."""
-        values = _values(plan)
+        values = values_of(plan)
         for field in self.query(Field):
             if field.setting != RUN_NAME:
                 reason = plan.reasons.get(field.setting, "")
                 field.show_planned(wording.setting(values[field.setting]), reason)
 
     def _show_effect(self, plan: Plan) -> None:
-        before, now = _values(self._before), _values(plan)
+        before, now = values_of(self._before), values_of(plan)
         changed = [
             f"{name} {wording.setting(before[name])} → {wording.setting(now[name])}"
             for name in now
@@ -206,11 +207,3 @@ class TunePage(Page[Chosen]):
         problems = [problem_line(problem) for problem in plan.problems]
         shown = [Content(wording.one_line(row)) for row in rows]
         self.show("#effect", Content("\n").join([*shown, *problems]))
-
-
-def _values(plan: Plan) -> dict[str, Any]:
-    """Setting → value over all tables of the spec."""
-    tables: list[dict[str, Any]] = [
-        table for table in plan.spec.model_dump().values() if isinstance(table, dict)
-    ]
-    return {name: value for table in tables for name, value in table.items()}

@@ -27,6 +27,18 @@ class RunSummary(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Machines:
+    """What there is to plan for besides this machine."""
+
+    snapshots: tuple[str, ...]
+    """Whole machines that were recorded."""
+    devices: tuple[str, ...]
+    """Accelerators of the table, to which a count is put."""
+    find: Callable[[str], Facts]
+    """A name, or count and name → its facts; raises ProblemError for one that is not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verbs:
     """Called in threads; each may raise ProblemError, which the page shows."""
 
@@ -54,5 +66,7 @@ class Verbs:
     """Run folder → {"plan": plan.json, "result": result.json}, each None while there is none."""
     read_log: Callable[[Path, int | None], tuple[str, ...]]
     """Run folder and rank (None: the launcher) → the last lines of its newest log."""
+    machines: Machines
+    """Machines that are not this one."""
     suggested_model: str | None = None
     """Offered on the Model page: the demo's model when it is on this machine."""

@@ -11,6 +11,8 @@ from textual.widgets import Static
 from wizard import wording
 from wizard.problem import Problem
 
+NOTICED_SECONDS = 0.1
+"""What is answered sooner is not worth a line that flickers."""
 WORDS = {"error": "error", "warning": "warning", "info": "note"}
 COLOURS = {"error": "bold $text-error", "warning": "bold $text-warning", "info": "bold"}
 
@@ -61,16 +63,20 @@ class MessageLine(Static):
         self.update(problem_line(problem))
 
     def working(self, subject: str) -> None:
-        """Tell what is waited for, and for how long once that is a second."""
+        """Tell what is waited for once that is noticed, and for how long once that is a second."""
         self._end()
         began = time.monotonic()
-        self.update(Content(f"{wording.one_line(subject)} ..."))
 
         def tell() -> None:
-            waited = wording.duration(time.monotonic() - began)
-            self.update(Content(f"{wording.one_line(subject)} ... {waited}"))
+            waited = time.monotonic() - began
+            told = f" {wording.duration(waited)}" if waited >= 1 else ""
+            self.update(Content(f"{wording.one_line(subject)} ...{told}"))
 
-        self._timer = self.set_interval(1.0, tell)
+        def begin() -> None:
+            tell()
+            self._timer = self.set_interval(1.0, tell)
+
+        self._timer = self.set_timer(NOTICED_SECONDS, begin)
 
     def on_mount(self) -> None:
         """Start with the hint, muted."""

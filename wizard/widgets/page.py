@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -15,6 +15,7 @@ from textual.worker import Worker, WorkerState
 
 from wizard.problem import Problem, ProblemError
 from wizard.steps import Step
+from wizard.widgets.aside import aside
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
 from wizard.widgets.message import MessageLine
@@ -24,6 +25,8 @@ from wizard.widgets.too_small import TooSmall
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
 
+ASKED = "ask"
+"""What the page waits for; other groups of calls go on beside it."""
 HELP_TOOLTIP = "What this page is about"
 
 
@@ -78,12 +81,14 @@ class Page(Screen[Answer | None]):
 
     def __init__(self, *, first: bool = False) -> None:
         super().__init__()
+        self.marks: Mapping[Step, str] = {}
+        """Step → its mark in the header, where that is not told by the order of steps."""
         self._first = first
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
 
     def compose(self) -> ComposeResult:
         """Frame around the page's own body."""
-        yield StepHeader(self.STEP, self.PLACE)
+        yield StepHeader(self.STEP, self.PLACE, self.marks)
         yield Static(self.QUESTION, id="question", markup=False)
         with VerticalScroll(id="body", can_focus=False):
             yield from self.body()
@@ -102,8 +107,8 @@ class Page(Screen[Answer | None]):
 
     @property
     def busy(self) -> bool:
-        """Whether a slow answer is still awaited."""
-        return any(not worker.is_finished for worker in self._then)
+        """Whether a slow answer is still awaited that the page cannot go on without."""
+        return any(not w.is_finished for w in self._then if w.group == ASKED)
 
     def ask(
         self, call: Callable[[], Value], then: Callable[[Value], None], waiting_for: str
@@ -113,12 +118,22 @@ class Page(Screen[Answer | None]):
         A newer call replaces an older one, whose value is dropped.
         """
         self.message.working(waiting_for)
+        self._call(call, then, waiting_for, ASKED)
+
+    def ask_beside(
+        self, call: Callable[[], Value], then: Callable[[Value], None], subject: str
+    ) -> None:
+        """The same without a word: the page can be used meanwhile, and a problem is its own."""
+        self._call(call, then, subject, subject)
+
+    def _call(
+        self, call: Callable[[], Value], then: Callable[[Value], None], name: str, group: str
+    ) -> None:
         worker = self.run_worker(
-            call,
-            name=waiting_for,
-            group="ask",
-            description=waiting_for,
-            thread=True,
+            aside(call),
+            name=name,
+            group=group,
+            description=name,
             exclusive=True,
             exit_on_error=False,
         )
@@ -130,7 +145,8 @@ class Page(Screen[Answer | None]):
         if worker not in self._then:
             return
         if event.state is WorkerState.SUCCESS:
-            self.message.rest()
+            if worker.group == ASKED:
+                self.message.rest()
             self._then.pop(worker)(worker.result)
         elif event.state is WorkerState.ERROR and worker.error is not None:
             del self._then[worker]
