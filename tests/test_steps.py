@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.screens.values import ANSWERS, DATASET, FACTS, MACHINE, MODEL, PLANS
 from wizard.answers import Answers
-from wizard.steps import ORDER, Chosen, Step, again, answered, back, begin, steps
+from wizard.steps import ORDER, Chosen, Machine, Step, again, answered, back, begin, steps
 
 BEFORE_RUN = tuple(step for step in ORDER if step not in (Step.RUN, Step.FINISH))
 
@@ -35,7 +35,7 @@ def test_every_answer_moves_the_walk_one_page_on() -> None:
     run = Path("/runs/one")
     asked = []
 
-    for answer in (MACHINE, MODEL, DATASET, chosen, chosen, run, object(), "quit"):
+    for answer in (Machine(facts=MACHINE), MODEL, DATASET, chosen, chosen, run, object(), "quit"):
         asked.append(walk.pending[0])
         walk = answered(walk, walk.pending[0], answer)
 
@@ -46,7 +46,7 @@ def test_every_answer_moves_the_walk_one_page_on() -> None:
 
 def test_going_back_keeps_later_answers_and_asks_the_pages_after_it() -> None:
     walk = begin(None, Answers())
-    for step, answer in zip(ORDER, (MACHINE, MODEL, DATASET), strict=False):
+    for step, answer in zip(ORDER, (Machine(facts=MACHINE), MODEL, DATASET), strict=False):
         walk = answered(walk, step, answer)
 
     earlier = back(walk, Step.PLAN)
@@ -65,7 +65,7 @@ def test_once_there_is_a_run_only_pages_about_it_are_left() -> None:
 
 
 def test_probing_again_keeps_model_and_data() -> None:
-    walk = answered(begin(FACTS, ANSWERS), Step.HARDWARE, MACHINE)
+    walk = answered(begin(FACTS, ANSWERS), Step.HARDWARE, Machine(facts=MACHINE))
 
     assert walk.facts == FACTS
 

@@ -108,7 +108,7 @@ PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "data": lambda: DataPage(World().read_dataset, path=HOSTILE, dataset=DATASET),
     "plan": lambda: plan_page(make_plans=lambda facts, answers: (plan(),)),
     "tune": lambda: TunePage(
-        lambda answers: (plan(),), Chosen(answers=values.ANSWERS, plan=plan()), HOSTILE
+        lambda answers: (plan(),), Chosen(answers=values.ANSWERS, plan=plan()), HOSTILE, FACTS
     ),
     "review": review,
     "run": lambda: Dashboard(RUN, World(run=FollowedRun(state()), log=(HOSTILE,)).source()),

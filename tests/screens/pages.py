@@ -76,6 +76,7 @@ PAGES: dict[str, Callable[[], Screen[Any]]] = {
         lambda answers: values.PLANS,
         Chosen(answers=values.ANSWERS, plan=values.PLANS[0]),
         RUN.name,
+        values.FACTS,
     ),
     "review": review,
     "run": running,

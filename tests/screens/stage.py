@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests.screens import values
+from wizard.answers import Answers
 from wizard.app import TunewrightApp, Verbs
 from wizard.dashboard.source import Source
 from wizard.dashboard.state import RunState
@@ -46,6 +47,7 @@ class World:
     runs: tuple[Any, ...] = ()
     launched: list[tuple[Plan, str]] = field(default_factory=list)
     stopped: list[tuple[Path, bool]] = field(default_factory=list)
+    kept: Answers | None = None
     logs_read: list[int | None] = field(default_factory=list)
 
     def verbs(self, **changes: Any) -> Verbs:
@@ -62,6 +64,8 @@ class World:
             stop=lambda path, now: self.stopped.append((path, now)),
             run_details=lambda path: self.details,
             read_log=self.read_log,
+            kept_answers=lambda: self.kept,
+            keep_answers=self.keep,
             machines=values.MACHINES,
         )
         return replace(given, **changes)
@@ -89,6 +93,9 @@ class World:
     def launch(self, plan: Plan, name: str) -> Path:
         self.launched.append((plan, name))
         return RUN.parent / name
+
+    def keep(self, answers: Answers | None) -> None:
+        self.kept = answers
 
     def read_log(self, path: Path, rank: int | None) -> tuple[str, ...]:
         self.logs_read.append(rank)

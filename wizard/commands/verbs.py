@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wizard import api, paths
+from wizard import api, paths, session
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.problem import ProblemError
@@ -35,7 +35,7 @@ def verbs(machine: str | None = None) -> Verbs:
     from wizard.runner.logs import tail
 
     root = paths.runs()
-    planning = _Planning(root, machine)
+    planning = _Planning(root)
     return Verbs(
         probe=lambda say: find(machine) if machine else probe_machine(say=say),
         read_model=lambda name: read_model(api.absolute(Answers(model=name)).model or name),
@@ -49,6 +49,8 @@ def verbs(machine: str | None = None) -> Verbs:
         stop=lambda folder, now: stop.now(folder) if now else stop.request(folder),
         run_details=run_details,
         read_log=lambda folder, rank: tail(folder, rank, LOG_LINES),
+        kept_answers=session.load,
+        keep_answers=session.save,
         machines=_machines(),
         suggested_model=_suggested_model(),
     )
@@ -57,9 +59,8 @@ def verbs(machine: str | None = None) -> Verbs:
 class _Planning:
     """Remembers what a plan was made from, so that the files launched are those previewed."""
 
-    def __init__(self, root: Path, machine: str | None) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._machine = machine
         self._facts: Facts | None = None
         self._plans: tuple[Plan, ...] = ()
         self._previewed: dict[tuple[str, int], dict[str, str]] = {}
@@ -78,8 +79,9 @@ class _Planning:
     def launch(self, plan: Plan, name: str) -> Path:
         from wizard.runner.folder import create
 
-        if self._machine:
-            raise ProblemError(api.elsewhere(self._machine))
+        assert self._facts is not None, "a plan is launched after it was made"
+        if self._facts.machine:
+            raise ProblemError(api.elsewhere(self._facts.machine))
         files = self._previewed.get((name, id(plan))) or self.preview(plan, name)
         folder = create(files, root=self._root, name=name)
         api.start(folder)

@@ -54,9 +54,10 @@ def tell_left(folder: Path) -> RunState:
 
 def _app(machine: str | None, **options: Any) -> TunewrightApp:
     from wizard.app import TunewrightApp
+    from wizard.commands import keymap
     from wizard.commands.verbs import verbs
 
-    return TunewrightApp(verbs(machine), **options)
+    return TunewrightApp(verbs(machine), keymap=keymap.load(), **options)
 
 
 def _run(app: TunewrightApp) -> int:

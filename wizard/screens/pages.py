@@ -47,7 +47,13 @@ def _page_about_facts(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
         case Step.HARDWARE:
             from wizard.screens.hardware import HardwarePage
 
-            return HardwarePage(verbs.probe, facts, first=True)
+            return HardwarePage(
+                verbs.probe,
+                facts,
+                first=True,
+                devices=answers.devices,
+                machines=verbs.machines,
+            )
         case Step.MODEL:
             from wizard.screens.model import ModelPage
 
@@ -80,7 +86,7 @@ def _page_about_plans(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
     if step is Step.TUNE:
         from wizard.screens.tune import TunePage
 
-        return TunePage(make_plans, Chosen(answers=walk.answers, plan=plan), name)
+        return TunePage(make_plans, Chosen(answers=walk.answers, plan=plan), name, facts)
     from wizard.screens.review import ReviewPage
 
     return ReviewPage(plan=plan, name=name, facts=facts, preview=verbs.preview, launch=verbs.launch)

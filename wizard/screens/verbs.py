@@ -66,6 +66,10 @@ class Verbs:
     """Run folder → {"plan": plan.json, "result": result.json}, each None while there is none."""
     read_log: Callable[[Path, int | None], tuple[str, ...]]
     """Run folder and rank (None: the launcher) → the last lines of its newest log."""
+    kept_answers: Callable[[], Answers | None]
+    """What was answered before the wizard was left; None when there is nothing to go on with."""
+    keep_answers: Callable[[Answers | None], None]
+    """Keep the answers for the next time; None forgets them."""
     machines: Machines
     """Machines that are not this one."""
     suggested_model: str | None = None

@@ -14,7 +14,7 @@ from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState
 
 from wizard.problem import Problem, ProblemError
-from wizard.steps import Step
+from wizard.steps import ORDER, GoTo, Step
 from wizard.widgets.aside import aside
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
@@ -39,7 +39,7 @@ def problem_from(error: BaseException) -> Problem:
     return Problem(what=f"{type(error).__name__}: {error}", fix="this is a bug in tunewright")
 
 
-class Page(Screen[Answer | None]):
+class Page(Screen[Answer | GoTo | None]):
     """One page: Enter leaves it with a value, Escape with None, which means one page back."""
 
     STEP: ClassVar[Step | None] = None
@@ -179,6 +179,10 @@ class Page(Screen[Answer | None]):
     def action_back(self) -> None:
         """Leave without a value."""
         self.dismiss(None)
+
+    def action_go_to(self, number: int) -> None:
+        """Leave for a page that was answered before."""
+        self.dismiss(GoTo(step=ORDER[number - 1]))
 
     def action_explain(self) -> None:
         """What the page is about, and all its keys."""
