@@ -43,6 +43,13 @@ def _module_names(text: str) -> str:
     return text
 
 
+def _column_pairs(text: str | None) -> str | None:
+    pairs = [part.split("=") for part in (text or "").split(",")]
+    if text is not None and not all(len(pair) == 2 and all(map(str.strip, pair)) for pair in pairs):
+        raise ValueError(f"{text!r}: write ours=theirs, as instruction=question,output=answer")
+    return text
+
+
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("a device is named twice: a rank needs one of its own")
@@ -82,9 +89,17 @@ class DataTable(_Table):
     """Which rows are learnt, and how they become tokens."""
 
     data: str = Field(min_length=1)
-    """A JSON or JSON Lines file."""
-    data_format: Literal["auto", "messages", "alpaca"] = "auto"
-    """Shape of a row; `auto` looks at the first one."""
+    """A data file or several, as `a.jsonl,b.parquet#500,c.csv*0.5`: rows taken, times seen."""
+    data_format: Literal["auto", "messages", "alpaca", "query_response", "prompt_completion"] = (
+        "auto"
+    )
+    """Shape of a row; `auto` looks at the first one of each set."""
+    columns: Annotated[str | None, AfterValidator(_column_pairs)] = None
+    """Names of a file's columns, as `instruction=question,output=answer`: ours=theirs."""
+    model_name: str | None = None
+    """What stands for `{{NAME}}` in the rows."""
+    model_author: str | None = None
+    """What stands for `{{AUTHOR}}` in the rows."""
     system: str | None = None
     """System text put before rows that have none."""
     max_length: int = Field(default=1024, ge=8, le=LARGEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,12 @@ def facts_for(
     say: Callable[[str], object] = lambda text: None,
     *,
     machine: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Facts:
     """Facts of this machine, and of a model and a data file when they are named.
 
     `machine` names another one: a saved file, a shipped snapshot, or a count and a name.
+    `settings` are those of the answers, which say how rows are read.
     Raises ProblemError for a machine, a model or a data file that cannot be used.
     """
     from wizard.probe import probe_machine
@@ -40,7 +42,7 @@ def facts_for(
     from wizard.probe.model import read_model
 
     found_model = read_model(model) if model is not None else None
-    found_data = read_dataset(data) if data is not None else None
+    found_data = read_dataset(data, settings) if data is not None else None
     if machine is None:
         say("probing the machine")
         found = probe_machine()
@@ -119,7 +121,9 @@ def _absolute_model(name: str) -> str:
 
 
 def _absolute_data(name: str) -> str:
-    return str(paths.expanded(name, "--data", exit_code=4).absolute())
+    from wizard.probe.dataset import absolute_data
+
+    return absolute_data(name)
 
 
 def _exists(path: Path) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from wizard.commands import chat, demo, doctor, plan, presets, probe, run, runs, stop, watch
+from wizard.commands import chat, data, demo, doctor, plan, presets, probe, run, runs, stop, watch
 
 COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
     "probe": probe,
     "doctor": doctor,
+    "data": data,
     "plan": plan,
     "run": run,
     "runs": runs,

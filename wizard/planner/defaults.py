@@ -81,6 +81,9 @@ def decide_data(ledger: Ledger, facts: Facts) -> None:
     ledger.record("data", data.path, "you named it")
     found = f"its rows are in the format {data.format}" if data.format else "taken from row one"
     ledger.decide("data_format", data.format or "auto", found)
+    ledger.decide("columns", None, "the columns have names that are known")
+    ledger.decide("model_name", None, "only rows with {{NAME}} in them need one")
+    ledger.decide("model_author", None, "only rows with {{AUTHOR}} in them need one")
     system = ledger.decide("system", None, "rows keep the system text they have")
     template = ledger.decisions["template"].value
     ledger.decide(
