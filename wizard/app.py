@@ -21,7 +21,18 @@ from wizard.problem import ProblemError
 from wizard.screens.pages import Look, page_for
 from wizard.screens.start import StartPage
 from wizard.screens.verbs import Verbs
-from wizard.steps import BEFORE_RUN, ORDER, GoTo, Step, Walk, answered, back, back_to, begin
+from wizard.steps import (
+    BEFORE_RUN,
+    ORDER,
+    GoTo,
+    InForeground,
+    Step,
+    Walk,
+    answered,
+    back,
+    back_to,
+    begin,
+)
 from wizard.widgets.aside import aside
 from wizard.widgets.page import Page
 from wizard.widgets.theme import CALM
@@ -71,6 +82,8 @@ class TunewrightApp(App[Path]):
         self._verbs = verbs
         self._look = Look(clock=clock, leave_when_done=leave_when_done, in_wizard=attach is None)
         self._walk = begin(facts, answers or Answers(), attach)
+        self.foreground = False
+        """Whether the run that is returned is yet to be started, in the terminal."""
 
     def on_mount(self) -> None:
         """Theme, then the first page."""
@@ -147,6 +160,8 @@ class TunewrightApp(App[Path]):
                 return replace(walk, done=frozenset(Step))
             case Step.FINISH, "new":
                 return begin(walk.facts, replace(walk.answers, run_name=None))
+            case _, InForeground():
+                self.foreground = True
             case _, GoTo(step=earlier):
                 return back_to(walk, earlier)
             case _, None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wizard.answers import Answers
 from wizard.facts import Dataset, Facts, Model
@@ -45,6 +45,8 @@ class Chosen:
 
     answers: Answers
     plan: Plan
+    others: tuple[Plan, ...] = ()
+    """The plans it was chosen from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +56,21 @@ class Machine:
     facts: Facts
     devices: tuple[int, ...] | None = None
     """Indices; None leaves it to the planner."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """Data that was read, and the settings chosen while looking at it."""
+
+    dataset: Dataset
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InForeground:
+    """A run that was written and is started in the terminal, once the wizard is gone."""
+
+    run: Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +87,8 @@ class Walk:
     facts: Facts | None = None
     answers: Answers = field(default_factory=Answers)
     plan: Plan | None = None
+    others: tuple[Plan, ...] = ()
+    """The plans it was chosen from."""
     run: Path | None = None
     done: frozenset[Step] = frozenset()
     seen: frozenset[Step] = frozenset()
@@ -132,7 +151,7 @@ def answered(walk: Walk, step: Step, answer: object) -> Walk:
     stale = (after.stale | _shaken(walk, after)) - {step}
     if isinstance(answer, Chosen) and walk.plan and _way(walk.plan) == _way(answer.plan):
         stale = frozenset()
-    return replace(after, done=walk.done | {step}, seen=walk.seen | {step}, stale=stale)
+    return replace(after, done=after.done | {step}, seen=walk.seen | {step}, stale=stale)
 
 
 def _with(walk: Walk, answer: object) -> Walk:
@@ -148,13 +167,16 @@ def _with(walk: Walk, answer: object) -> Walk:
         case Model() if walk.facts:
             answers = replace(walk.answers, model=answer.name)
             return replace(walk, facts=replace(walk.facts, model=answer), answers=answers)
-        case Dataset() if walk.facts:
-            answers = replace(walk.answers, data=answer.path)
-            return replace(walk, facts=replace(walk.facts, dataset=answer), answers=answers)
+        case Data(dataset=dataset, settings=chosen) if walk.facts:
+            settings = {**walk.answers.settings, **chosen}
+            answers = replace(walk.answers, data=dataset.path, settings=settings)
+            return replace(walk, facts=replace(walk.facts, dataset=dataset), answers=answers)
         case Chosen():
-            return replace(walk, answers=answer.answers, plan=answer.plan)
+            return replace(walk, answers=answer.answers, plan=answer.plan, others=answer.others)
         case Path():
             return replace(walk, run=answer)
+        case InForeground(run=run):
+            return replace(walk, run=run, done=frozenset(Step))
     return walk
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from wizard.app import TunewrightApp, Verbs
 from wizard.dashboard.source import Source
 from wizard.dashboard.state import RunState
 from wizard.facts import Dataset, Model
-from wizard.plan import Plan
 from wizard.problem import Problem, ProblemError
+from wizard.screens.review import ReviewVerbs
+from wizard.screens.telling import DataVerbs
 
 RUN = Path("/runs/qwen3-8b-lora-1129-1")
 
@@ -33,6 +34,20 @@ class FollowedRun:
 
 
 @dataclass
+class SaidData:
+    """What the child that reads data says, without a child."""
+
+    said: tuple[Mapping[str, Any], ...]
+    closed: bool = False
+
+    def lines(self) -> Iterator[Mapping[str, Any]]:
+        yield from self.said
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
 class World:
     """What the verbs answer, and what was done to it."""
 
@@ -45,7 +60,12 @@ class World:
     )
     log: tuple[str, ...] = values.LOG
     runs: tuple[Any, ...] = ()
-    launched: list[tuple[Plan, str]] = field(default_factory=list)
+    said: tuple[Mapping[str, Any], ...] = values.SAID
+    nearby: tuple[str, ...] = ()
+    last: tuple[str, Mapping[str, str]] | None = None
+    written: list[tuple[dict[str, str], str]] = field(default_factory=list)
+    launched: list[tuple[Path, bool]] = field(default_factory=list)
+    edited: list[tuple[Path, int]] = field(default_factory=list)
     stopped: list[tuple[Path, bool]] = field(default_factory=list)
     kept: Answers | None = None
     logs_read: list[int | None] = field(default_factory=list)
@@ -57,8 +77,14 @@ class World:
             read_dataset=self.read_dataset,
             plans=lambda facts, answers: values.PLANS,
             name_for=lambda plan, answers: answers.run_name or RUN.name,
-            preview=lambda plan, name: self.files,
+            preview_data=lambda data, model, settings: SaidData(self.said),
+            edit=lambda path, line: self.edited.append((path, line)),
+            data_nearby=lambda: self.nearby,
+            preview=lambda chosen, facts, name: self.files,
+            write=self.write,
             launch=self.launch,
+            files_of=lambda folder: self.files,
+            last_files=lambda: self.last,
             list_runs=lambda: self.runs,
             follow=lambda path: self.run,
             stop=lambda path, now: self.stopped.append((path, now)),
@@ -85,14 +111,41 @@ class World:
             raise ProblemError(Problem(what="no such model", where=name, fix="name a folder"))
         return replace(self.model, name=name)
 
-    def read_dataset(self, path: str) -> Dataset:
+    def read_dataset(self, path: str, settings: Mapping[str, Any] | None = None) -> Dataset:
         if path == "nowhere":
             raise ProblemError(Problem(what="no such file", where=path, fix="name a file"))
         return replace(self.dataset, path=path)
 
-    def launch(self, plan: Plan, name: str) -> Path:
-        self.launched.append((plan, name))
+    def write(self, files: Mapping[str, str], name: str) -> Path:
+        self.written.append((dict(files), name))
         return RUN.parent / name
+
+    def launch(self, folder: Path, smoke: bool) -> None:
+        self.launched.append((folder, smoke))
+
+    def data_verbs(self, **changes: Any) -> DataVerbs:
+        given = DataVerbs(
+            read=self.read_dataset,
+            preview=lambda data, settings: SaidData(self.said),
+            memory=lambda dataset, settings, lengths: {1024: "19.4 GiB"},
+            edit=lambda path, line: self.edited.append((path, line)),
+            nearby=self.nearby,
+        )
+        return replace(given, **changes)
+
+    def review_verbs(self, **changes: Any) -> ReviewVerbs:
+        verbs = self.verbs()
+        given = ReviewVerbs(
+            preview=verbs.preview,
+            write=verbs.write,
+            launch=verbs.launch,
+            ended=lambda path: self.run.state if self.run.state.ended else None,
+            result=verbs.run_details,
+            last_files=verbs.last_files,
+            edit=verbs.edit,
+            files_of=verbs.files_of,
+        )
+        return replace(given, **changes)
 
     def keep(self, answers: Answers | None) -> None:
         self.kept = answers

@@ -12,16 +12,14 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.screens import values
-from tests.screens.pages import PAGES, plan_page
+from tests.screens.pages import PAGES, data, plan_page, review
 from tests.screens.stage import RUN, OnePage, World, rest, shown, until
 from wizard.answers import Answers, Goal
 from wizard.facts import Facts, Model
 from wizard.plan import Decision, Plan
 from wizard.problem import Problem, ProblemError
-from wizard.screens.data import DataPage
 from wizard.screens.hardware import HardwarePage
 from wizard.screens.model import ModelPage
-from wizard.screens.review import ReviewPage
 from wizard.screens.tune import TunePage
 from wizard.steps import Chosen, Machine
 from wizard.widgets.message import MessageLine
@@ -99,11 +97,9 @@ async def test_the_model_page_reads_a_name_and_refuses_one_it_cannot_read() -> N
 
 async def test_the_data_page_does_not_go_on_without_a_usable_row() -> None:
     empty = World(dataset=replace(values.DATASET, rows=0))
-    app = OnePage(lambda: DataPage(empty.read_dataset, path="empty.jsonl", dataset=None))
+    app = OnePage(lambda: data(empty, path="empty.jsonl", dataset=None))
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("enter")
-        await rest(pilot)
-        assert "line 118: no assistant turn" in shown(app)
+        await until(pilot, lambda: "2 dropped" in shown(app))
         await pilot.press("enter")
         await pilot.pause()
         problem = problem_on(app)
@@ -126,7 +122,7 @@ async def test_a_plan_that_does_not_fit_is_shown_and_cannot_be_taken() -> None:
     assert [word in picture for word in ("yes", "tight", "no", "+56.7 GiB over")] == [True] * 4
     assert problem is not None
     assert "does not fit: +56.7 GiB over" in problem.what
-    assert app.left == [Chosen(answers=values.ANSWERS, plan=values.PLANS[1])]
+    assert app.left == [Chosen(answers=values.ANSWERS, plan=values.PLANS[1], others=values.PLANS)]
 
 
 async def test_the_goal_is_planned_for_and_kept_in_the_answers() -> None:
@@ -238,7 +234,7 @@ async def test_typing_goes_on_where_a_given_name_ends() -> None:
     assert read == ["org/model-2"]
 
 
-@pytest.mark.parametrize(("page", "key"), [("model", "f1"), ("data", "f1"), ("plan", "?")])
+@pytest.mark.parametrize(("page", "key"), [("model", "f1"), ("data", "?"), ("plan", "?")])
 async def test_the_footer_names_the_help_key_that_works_there(page: str, key: str) -> None:
     app = OnePage(PAGES[page])
     async with app.run_test(size=(80, 24)) as pilot:
@@ -270,41 +266,25 @@ async def test_settings_that_contradict_each_other_are_told_and_stop_the_page() 
     assert app.left == []
 
 
-async def test_review_launches_the_plan_it_showed_once() -> None:
+async def test_review_launches_the_files_it_showed_once() -> None:
     world = World()
-    verbs = world.verbs()
-    app = OnePage(
-        lambda: ReviewPage(
-            plan=values.PLANS[0],
-            name=RUN.name,
-            facts=values.FACTS,
-            preview=verbs.preview,
-            launch=verbs.launch,
-        )
-    )
+    app = OnePage(lambda: review(world))
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
         await pilot.press("f")
         assert 'model = "Qwen/Qwen3-8B"' in shown(app)
         await pilot.press("enter", "enter")
         await until(pilot, lambda: bool(app.left))
-    assert world.launched == [(values.PLANS[0], RUN.name)]
+    assert world.written == [(values.FILES, RUN.name)]
+    assert world.launched == [(RUN, False)]
     assert app.left == [RUN]
 
 
 async def test_a_launch_that_fails_is_told_and_the_page_stays() -> None:
-    def launch(plan: Plan, name: str) -> Path:
+    def write(files: object, name: str) -> Path:
         raise ProblemError(Problem(what=f"{name} exists", fix="choose another name"))
 
-    app = OnePage(
-        lambda: ReviewPage(
-            plan=values.PLANS[0],
-            name=RUN.name,
-            facts=values.FACTS,
-            preview=World().verbs().preview,
-            launch=launch,
-        )
-    )
+    app = OnePage(lambda: review(verbs=World().review_verbs(write=write)))
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
         await pilot.press("enter")

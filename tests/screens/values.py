@@ -81,6 +81,51 @@ DATASET = Dataset(
         },
     ),
 )
+
+
+def _said_sample(line: int, question: str, answer: str) -> dict[str, Any]:
+    """A row as `engine.preview` tells it; a word is a token."""
+    context = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    learnt = f"{answer}<|im_end|>"
+    words = [(word, False) for word in context.split(" ")] + [(w, True) for w in learnt.split(" ")]
+    return {
+        "kind": "sample",
+        "file": "/data/train.jsonl",
+        "unit": "line",
+        "line": line,
+        "format": "messages",
+        "turns": 2,
+        "tokens": len(words),
+        "length": len(words),
+        "trained": len(learnt.split(" ")),
+        "cut": False,
+        "row": {"messages": [{"role": "user", "content": question}]},
+        "pieces": [{"text": context, "learnt": False}, {"text": learnt, "learnt": True}],
+        "ids": [[900 + number, word, on] for number, (word, on) in enumerate(words)],
+    }
+
+
+SAID: tuple[dict[str, Any], ...] = (
+    _said_sample(1, "How do I list open ports on Linux?", "Use `ss -tulpn`.\nIt shows sockets."),
+    _said_sample(2, "And on a Mac?", "Use `lsof -i -P`."),
+    {"kind": "problem", "file": "/data/train.jsonl", "unit": "line", "line": 118,
+     "reason": "no assistant turn: there is nothing to learn"},
+    {"kind": "problem", "file": "/data/train.jsonl", "unit": "line", "line": 204,
+     "reason": "not JSON: trailing comma"},
+    {"kind": "warning", "text": "3 answers are cut: they do not teach to stop"},
+    {
+        "kind": "report", "rows": 1202, "kept": 1200, "dropped_rows": 2, "cut_rows": 3,
+        "whole_lengths": {"min": 20, "p50": 190, "p90": 610, "p95": 820, "p99": 1400, "max": 2100},
+        "histogram": [
+            {"over": 0, "upto": 128, "rows": 310}, {"over": 128, "upto": 256, "rows": 520},
+            {"over": 256, "upto": 512, "rows": 240}, {"over": 512, "upto": 1024, "rows": 100},
+            {"over": 1024, "upto": 2048, "rows": 27}, {"over": 2048, "upto": 4096, "rows": 3},
+        ],
+        "cuts": {"128": 890, "256": 370, "512": 130, "1024": 30, "2048": 3, "4096": 0},
+        "total_tokens": 301_000, "trained_tokens": 207_000, "usable": True, "reason": None,
+    },
+)  # fmt: skip
+"""What the child says of that file."""
 ANSWERS = Answers(model=MODEL.name, data=DATASET.path)
 
 

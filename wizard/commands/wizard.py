@@ -28,6 +28,12 @@ def run(args: argparse.Namespace) -> int:
         )
     app = _app(args.wizard_machine)
     code = _run(app)
+    if app.return_value is not None and app.foreground:
+        from wizard import api
+        from wizard.commands.watching import watch
+
+        api.start(app.return_value)
+        return watch(app.return_value, plain=True)
     if app.return_value is not None:
         tell_left(app.return_value)
     return code

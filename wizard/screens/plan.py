@@ -183,7 +183,7 @@ class PlanPage(Page[Chosen]):
         if self._facts is not self._here:
             self.message.refuse(_elsewhere(self._facts.machine))
         elif plan.fits:
-            self.dismiss(Chosen(answers=self._answers, plan=plan))
+            self.dismiss(Chosen(answers=self._answers, plan=plan, others=self._plans))
         else:
             self.message.refuse(_refusal(plan))
 

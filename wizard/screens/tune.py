@@ -319,7 +319,7 @@ class TunePage(Page[Chosen]):
             return
         if answers is not self._answers:
             return
-        self._chosen = Chosen(answers=answers, plan=plan)
+        self._chosen = Chosen(answers=answers, plan=plan, others=plans)
         self._show_effect(plan)
         self._show_planned(plan)
         if self._refused:
@@ -332,7 +332,7 @@ class TunePage(Page[Chosen]):
         if chosen.plan.fits:
             name = chosen.answers.run_name or self._suggested_name
             answers = replace(chosen.answers, run_name=name)
-            self.dismiss(Chosen(answers=answers, plan=chosen.plan))
+            self.dismiss(replace(chosen, answers=answers))
             return
         self.message.refuse(
             Problem(what=f"does not fit: {budget_line(chosen.plan)}", fix="a smaller value fits")

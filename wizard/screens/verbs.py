@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,6 +13,7 @@ from wizard.facts import Dataset, Facts, Model
 if TYPE_CHECKING:
     from wizard.dashboard.source import Follower
     from wizard.plan import Plan
+    from wizard.steps import Chosen
 
 
 class RunSummary(Protocol):
@@ -24,6 +25,16 @@ class RunSummary(Protocol):
 
     def line(self) -> str:
         """Name and state on one line."""
+
+
+class DataPreview(Protocol):
+    """A child that reads data and tells what it finds; see `engine.preview`."""
+
+    def lines(self) -> Iterator[Mapping[str, Any]]:
+        """What it says, as it comes; raises ProblemError when the data cannot be used."""
+
+    def close(self) -> None:
+        """End it, whatever it is doing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,16 +57,28 @@ class Verbs:
     """Facts of this machine, without model and data; told those known so far as they come in."""
     read_model: Callable[[str], Model]
     """Folder or hub id → its facts."""
-    read_dataset: Callable[[str], Dataset]
-    """File → its facts."""
+    read_dataset: Callable[[str, Mapping[str, Any]], Dataset]
+    """Data and settings → its facts."""
+    preview_data: Callable[[str, str, Mapping[str, Any]], DataPreview]
+    """Data, a model's folder and settings → a child that tells what the model would see."""
+    edit: Callable[[Path, int], None]
+    """Opens a file at a line in the user's editor, in this terminal, and waits for it."""
+    data_nearby: Callable[[], tuple[str, ...]]
+    """Data files in the current folder, newest first."""
     plans: Callable[[Facts, Answers], tuple[Plan, ...]]
     """Every plan, best first."""
     name_for: Callable[[Plan, Answers], str]
     """A name that no run has."""
-    preview: Callable[[Plan, str], Mapping[str, str]]
-    """Plan and name → the run's files, `run.sh` first."""
-    launch: Callable[[Plan, str], Path]
-    """Writes the very files the preview showed, and starts them; the run folder."""
+    preview: Callable[[Chosen, Facts, str], Mapping[str, str]]
+    """Plan, facts and name → the run's files, `run.sh` first."""
+    write: Callable[[Mapping[str, str], str], Path]
+    """Writes the very files that were shown; the run folder."""
+    launch: Callable[[Path, bool], None]
+    """Starts a run folder's `run.sh` in its own session; with True a smoke test of it."""
+    files_of: Callable[[Path], Mapping[str, str]]
+    """Run folder → the files it was made of, `run.sh` first."""
+    last_files: Callable[[], tuple[str, Mapping[str, str]] | None]
+    """Name and files of the newest run; None when there is none."""
     list_runs: Callable[[], tuple[RunSummary, ...]]
     """Runs there are, running ones first."""
     follow: Callable[[Path], Follower]

@@ -150,12 +150,20 @@ class Page(Screen[Answer | GoTo | None]):
             self._then.pop(worker)(worker.result)
         elif event.state is WorkerState.ERROR and worker.error is not None:
             del self._then[worker]
-            self.refused(problem_from(worker.error))
+            problem = problem_from(worker.error)
+            if worker.group == ASKED:
+                self.refused(problem)
+            else:
+                self.refused_beside(worker.group, problem)
         elif event.state is WorkerState.CANCELLED:
             del self._then[worker]
 
     def refused(self, problem: Problem) -> None:
         """Show a problem; the page stays."""
+        self.message.refuse(problem)
+
+    def refused_beside(self, subject: str, problem: Problem) -> None:
+        """Show what went wrong beside the page; nothing that was shown is taken back."""
         self.message.refuse(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
