@@ -10,17 +10,16 @@ from typing import Any
 from textual.screen import Screen
 
 from tests.screens import values
-from tests.screens.pages import Listed, data, plan_page
+from tests.screens.pages import Listed, data, model, plan_page
 from tests.screens.stage import FollowedRun, World
 from tests.screens.values import HOSTILE
 from wizard.dashboard.screen import Dashboard
 from wizard.dashboard.state import RunState, fold
-from wizard.facts import Facts
+from wizard.facts import Facts, KnownModel
 from wizard.plan import Decision, Plan
 from wizard.problem import Problem
 from wizard.screens.finish import FinishPage
 from wizard.screens.hardware import HardwarePage
-from wizard.screens.model import ModelPage
 from wizard.screens.review import ReviewPage
 from wizard.screens.start import StartPage
 from wizard.screens.tune import TunePage
@@ -115,7 +114,9 @@ def said() -> tuple[dict[str, Any], ...]:
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage((Listed(HOSTILE, HOSTILE),)),
     "hardware": lambda: HardwarePage(lambda say: FACTS, FACTS, first=True),
-    "model": lambda: ModelPage(World().read_model, name=HOSTILE, model=MODEL),
+    "model": lambda: model(
+        World(known=(KnownModel(name=HOSTILE, licence=HOSTILE),)), name=HOSTILE, model=MODEL
+    ),
     "data": lambda: data(World(said=said()), path=HOSTILE, dataset=DATASET),
     "plan": lambda: plan_page(make_plans=lambda facts, answers: (plan(),)),
     "tune": lambda: TunePage(

@@ -55,6 +55,15 @@ def review(world: World | None = None, **changes: Any) -> ReviewPage:
     return ReviewPage(**{**given, **changes})
 
 
+def model(world: World | None = None, **changes: Any) -> ModelPage:
+    given: dict[str, Any] = {
+        "verbs": (world or World(known=values.KNOWN)).model_verbs(),
+        "name": None,
+        "model": values.MODEL,
+    }
+    return ModelPage(**{**given, **changes})
+
+
 def data(world: World | None = None, **changes: Any) -> DataPage:
     given: dict[str, Any] = {
         "verbs": (world or World()).data_verbs(),
@@ -78,7 +87,7 @@ def plan_page(**changes: Any) -> PlanPage:
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage(RUNS),
     "hardware": lambda: HardwarePage(lambda say: values.MACHINE, values.MACHINE, first=True),
-    "model": lambda: ModelPage(World().read_model, name=None, model=values.MODEL),
+    "model": model,
     "data": data,
     "plan": lambda: plan_page(),
     "tune": lambda: TunePage(

@@ -15,8 +15,9 @@ from wizard.answers import Answers
 from wizard.app import TunewrightApp, Verbs
 from wizard.dashboard.source import Source
 from wizard.dashboard.state import RunState
-from wizard.facts import Dataset, Model
+from wizard.facts import Dataset, KnownModel, Model
 from wizard.problem import Problem, ProblemError
+from wizard.screens.model import ModelVerbs
 from wizard.screens.review import ReviewVerbs
 from wizard.screens.telling import DataVerbs
 
@@ -61,6 +62,7 @@ class World:
     log: tuple[str, ...] = values.LOG
     runs: tuple[Any, ...] = ()
     said: tuple[Mapping[str, Any], ...] = values.SAID
+    known: tuple[KnownModel, ...] = ()
     nearby: tuple[str, ...] = ()
     last: tuple[str, Mapping[str, str]] | None = None
     written: list[tuple[dict[str, str], str]] = field(default_factory=list)
@@ -77,6 +79,8 @@ class World:
             read_dataset=self.read_dataset,
             plans=lambda facts, answers: values.PLANS,
             name_for=lambda plan, answers: answers.run_name or RUN.name,
+            known_models=lambda: self.known,
+            sibling={"Qwen/Qwen3-8B": "Qwen/Qwen3-8B-Base"}.get,
             preview_data=lambda data, model, settings: SaidData(self.said),
             edit=lambda path, line: self.edited.append((path, line)),
             data_nearby=lambda: self.nearby,
@@ -130,6 +134,15 @@ class World:
             memory=lambda dataset, settings, lengths: {1024: "19.4 GiB"},
             edit=lambda path, line: self.edited.append((path, line)),
             nearby=self.nearby,
+        )
+        return replace(given, **changes)
+
+    def model_verbs(self, **changes: Any) -> ModelVerbs:
+        given = ModelVerbs(
+            read=self.read_model,
+            known=lambda: self.known,
+            sibling=self.verbs().sibling,
+            fit=lambda model: "ok",
         )
         return replace(given, **changes)
 

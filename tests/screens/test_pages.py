@@ -12,14 +12,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.screens import values
-from tests.screens.pages import PAGES, data, plan_page, review
+from tests.screens.pages import PAGES, data, model, plan_page, review
 from tests.screens.stage import RUN, OnePage, World, rest, shown, until
 from wizard.answers import Answers, Goal
 from wizard.facts import Facts, Model
 from wizard.plan import Decision, Plan
 from wizard.problem import Problem, ProblemError
 from wizard.screens.hardware import HardwarePage
-from wizard.screens.model import ModelPage
 from wizard.screens.tune import TunePage
 from wizard.steps import Chosen, Machine
 from wizard.widgets.message import MessageLine
@@ -78,7 +77,7 @@ async def test_a_machine_without_accelerators_says_that_the_cpu_trains() -> None
 
 
 async def test_the_model_page_reads_a_name_and_refuses_one_it_cannot_read() -> None:
-    app = OnePage(lambda: ModelPage(World().read_model, name=None, model=None, suggested="demo"))
+    app = OnePage(lambda: model(World(), model=None, suggested="demo"))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("ctrl+u", *"nowhere", "enter")
         await refusal(pilot)
@@ -227,7 +226,9 @@ async def test_typing_goes_on_where_a_given_name_ends() -> None:
         read.append(name)
         return values.MODEL
 
-    app = OnePage(lambda: ModelPage(read_model, name="org/model", model=None))
+    app = OnePage(
+        lambda: model(verbs=World().model_verbs(read=read_model), name="org/model", model=None)
+    )
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("-", "2", "enter")
         await rest(pilot)

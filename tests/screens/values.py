@@ -8,7 +8,7 @@ from typing import Any
 from engine.spec import DataTable, MethodTable, ModelTable, ParallelTable, Spec, TrainingTable
 from wizard.answers import Answers
 from wizard.dashboard.state import RunState, fold
-from wizard.facts import GIB, Dataset, Device, Facts, Host, Model, Software
+from wizard.facts import GIB, Dataset, Device, Facts, Host, KnownModel, Model, Software
 from wizard.plan import Decision, Memory, MemoryPart, Plan
 from wizard.problem import Problem
 from wizard.screens.verbs import Machines
@@ -59,6 +59,19 @@ MODEL = Model(
     disk_bytes=16_381_470_720,
     licence="apache-2.0",
     source="shipped table",
+)
+KNOWN = (
+    KnownModel(name="./my-model", on_disk=True),
+    KnownModel(
+        name="Qwen/Qwen3-8B", parameters=8_190_735_360, licence="apache-2.0", kind="instruct"
+    ),
+    KnownModel(
+        name="meta-llama/Llama-3.1-8B",
+        parameters=8_030_261_248,
+        licence="llama3.1",
+        gated=True,
+        kind="base",
+    ),
 )
 DATASET = Dataset(
     path="/data/train.jsonl",

@@ -35,6 +35,7 @@ def verbs(machine: str | None = None) -> Verbs:
     from wizard.probe import probe_machine
     from wizard.probe.machine import find
     from wizard.probe.model import read_model
+    from wizard.probe.models import known_models, sibling
     from wizard.runner import stop
     from wizard.runner.folder import create, list_runs
     from wizard.runner.follow import Follower
@@ -44,6 +45,8 @@ def verbs(machine: str | None = None) -> Verbs:
     return Verbs(
         probe=lambda say: find(machine) if machine else probe_machine(say=say),
         read_model=lambda name: read_model(api.absolute(Answers(model=name)).model or name),
+        known_models=lambda: known_models(os.environ, Path.cwd()),
+        sibling=sibling,
         read_dataset=_read_dataset,
         preview_data=_preview_data,
         edit=edit,

@@ -71,6 +71,7 @@ def _from_folder(name: str, folder: Path) -> Model:
         parameters=None if quantized else weights.parameters,
         tied_embeddings=tied,
         quantized=quantized,
+        vision=_vision(config),
         has_chat_template=_has_chat_template(folder),
         disk_bytes=weights.file_bytes,
         licence=_licence(folder),
@@ -168,6 +169,12 @@ def _quantized(config: Mapping[str, Any]) -> str | None:
     return str(settings.get("quant_method", "unknown")) if isinstance(settings, dict) else None
 
 
+def _vision(config: Mapping[str, Any]) -> str | None:
+    """The kind of the vision tower that a multimodal configuration has beside the text."""
+    part = config.get("vision_config")
+    return str(part.get("model_type", "unknown")) if isinstance(part, dict) else None
+
+
 def _has_chat_template(folder: Path) -> bool:
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True
@@ -221,6 +228,7 @@ def _from_table(name: str) -> Model:
         max_positions=count("max_positions"),
         tied_embeddings={"yes": True, "no": False}.get(row["tied_embeddings"]),
         dtype=row["dtype"] or None,
+        gated={"yes": True, "likely": True, "no": False}.get(row["gated"]),
         licence=row["licence"] or None,
         source="shipped table",
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wizard.answers import Answers
     from wizard.dashboard.screen import Dashboard
     from wizard.dashboard.values import RunState
-    from wizard.facts import Dataset
+    from wizard.facts import Dataset, Model
     from wizard.plan import Plan
     from wizard.widgets.page import Page
 
@@ -61,15 +61,29 @@ def _page_about_facts(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
                 machines=verbs.machines,
             )
         case Step.MODEL:
-            from wizard.screens.model import ModelPage
-
-            return ModelPage(
-                verbs.read_model,
-                name=answers.model,
-                model=facts.model if facts else None,
-                suggested=verbs.suggested_model,
-            )
+            return _model_page(walk, verbs)
     return _data_page(walk, verbs)
+
+
+def _model_page(walk: Walk, verbs: Verbs) -> Page[Any]:
+    from wizard.screens.model import ModelPage, ModelVerbs, nominal_answers, nominal_rows
+    from wizard.widgets.memory import fit_word
+
+    facts, answers = walk.facts, walk.answers
+
+    def fit(model: Model) -> str:
+        """How the best plan for this machine fits, for rows of a usual length."""
+        assert facts is not None, "a model is chosen after the machine was probed"
+        usual = replace(facts, model=model, dataset=nominal_rows())
+        return fit_word(verbs.plans(usual, nominal_answers(answers, model))[0])
+
+    return ModelPage(
+        ModelVerbs(read=verbs.read_model, known=verbs.known_models, sibling=verbs.sibling, fit=fit),
+        name=answers.model,
+        model=facts.model if facts else None,
+        suggested=verbs.suggested_model,
+        disk_free_bytes=facts.host.disk_free_bytes if facts else None,
+    )
 
 
 def _data_page(walk: Walk, verbs: Verbs) -> Page[Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wizard.answers import Answers
-from wizard.facts import Dataset, Facts, Model
+from wizard.facts import Dataset, Facts, KnownModel, Model
 
 if TYPE_CHECKING:
     from wizard.dashboard.source import Follower
@@ -57,6 +57,10 @@ class Verbs:
     """Facts of this machine, without model and data; told those known so far as they come in."""
     read_model: Callable[[str], Model]
     """Folder or hub id → its facts."""
+    known_models: Callable[[], tuple[KnownModel, ...]]
+    """Models that can be named without asking anybody."""
+    sibling: Callable[[str], str | None]
+    """The base model of an instruct one, or the other way; None where none is known."""
     read_dataset: Callable[[str, Mapping[str, Any]], Dataset]
     """Data and settings → its facts."""
     preview_data: Callable[[str, str, Mapping[str, Any]], DataPreview]
