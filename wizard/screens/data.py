@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -108,6 +109,9 @@ class DataPage(Page[Data]):
         self._chosen: dict[str, Any] = {}
         self._child: DataPreview | None = None
         self._told = Told()
+        self._told_before = False
+        """What is told is of a child before the one that runs."""
+        self._why_unknown = ""
         self._memory: Mapping[int, str] = {}
         self._at = 0
         self._view = VIEWS[0]
@@ -233,9 +237,10 @@ class DataPage(Page[Data]):
         """Show what the child said, unless it is an older one."""
         if event.child is not self._child:
             return
-        if not self._told.samples and event.line.get("kind") == "sample":
-            self._at = 0
+        if self._told_before:
+            self._told, self._told_before = Told(), False
         self._told.take(event.line)
+        self._at = min(self._at, max(len(self._told.samples) - 1, 0))
         self._show_sample()
         self._show_lengths()
         self._show_problems()
@@ -256,7 +261,9 @@ class DataPage(Page[Data]):
     def refused_beside(self, subject: str, problem: Problem) -> None:
         """Tokens and memory are told where they are missed; the page goes on without them."""
         if subject == PREVIEW:
-            self.show("#lengths", f"not known: {wording.one_line(problem)}")
+            self._why_unknown = "not known: see below"
+            self.message.refuse(replace(problem, severity="warning"))
+            self._show_lengths()
 
     def _typed_path(self) -> str:
         typed = self.query_one(Input).value.strip()
@@ -299,7 +306,8 @@ class DataPage(Page[Data]):
         start, path = self._verbs.preview, self._dataset.path
         settings = {**self._settings(), "max_length": self._max_length()}
         child = self._child = start(path, settings)
-        self._told = Told()
+        self._told_before = True
+        self._why_unknown = ""
 
         def listen() -> None:
             for line in child.lines():
@@ -353,6 +361,8 @@ class DataPage(Page[Data]):
         rows = [sample.histogram(told.bars, self.size.width // 2 - 4)] if told.bars else []
         if told.report is not None:
             rows.append(sample.spread(told.report))
+        elif self._why_unknown:
+            rows.append(self._why_unknown)
         elif self._child is not None:
             rows.append(f"{told.rows:,} rows so far ...")
         self.show("#lengths", "\n".join(rows) or estimated(self._dataset))

@@ -248,6 +248,7 @@ class ModelPage(Page[Model]):
 
     def _list(self, known: tuple[KnownModel, ...]) -> None:
         self._known = known
+        self._searched = self._searched or not self._given
         self._offer()
 
     def _offer(self, *, keep: bool = False) -> None:
@@ -347,7 +348,7 @@ def describe(
         ("quantized", f"{model.quantized}: cannot be trained" if model.quantized else "no"),
         *([vision] if model.vision else []),
         ("parameters", wording.parameters(model.parameters) + exact),
-        ("weights", f"{model.dtype or wording.UNKNOWN}, {wording.gib(model.disk_bytes)} on disk"),
+        ("weights", _weights(model)),
         ("architecture", model.architecture or wording.UNKNOWN),
         ("layers", wording.count(model.num_layers)),
         ("hidden size", wording.count(model.hidden_size)),
@@ -357,3 +358,11 @@ def describe(
         ("chat template", template[model.has_chat_template]),
         ("known from", model.source or wording.UNKNOWN),
     ]
+
+
+def _weights(model: Model) -> str:
+    """Their format and size; where no file is at hand, as two bytes a parameter come to."""
+    kind = model.dtype or "format unknown"
+    if model.disk_bytes or not model.parameters:
+        return f"{kind}, {wording.gib(model.disk_bytes)} on disk"
+    return f"{kind}, about {wording.gib(2 * model.parameters)} to fetch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -130,7 +131,7 @@ class Page(Screen[Answer | GoTo | None]):
         self, call: Callable[[], Value], then: Callable[[Value], None], name: str, group: str
     ) -> None:
         worker = self.run_worker(
-            aside(call),
+            partial(aside, call),
             name=name,
             group=group,
             description=name,
