@@ -129,6 +129,7 @@ class ModelPage(Page[Model]):
         self._given = name or (model.name if model else None) or suggested or ""
         self._typed = self._given if model else None
         self._model = model
+        self._read_at_once = name is not None and model is None
         self._suggested = suggested
         self._disk_free_bytes = disk_free_bytes
         self._known: tuple[KnownModel, ...] = ()
@@ -158,6 +159,9 @@ class ModelPage(Page[Model]):
         self.query_one(Input).focus()
         if self._model is not None:
             self._show(self._model)
+        elif self._read_at_once:
+            self._typed = name = self._given
+            self.ask(lambda: self._verbs.read(name), self._show, f"reading {name}")
         self.ask_beside(self._verbs.known, self._list, "models")
 
     def on_resize(self) -> None:
@@ -257,9 +261,9 @@ class ModelPage(Page[Model]):
         typed = self.query_one(Input).value if self._searched else ""
         self._listed = matching(self._known, typed)
         rows = [self._row(one) for one in self._listed]
-        half = self.size.width // 2 if self.size.width >= 80 else self.size.width
+        room = 3 * self.size.width // 5 if self.size.width >= 80 else self.size.width
         shown = COLUMNS if self.size.width >= 120 else COLUMNS[:3]
-        head, *body = lines(shown, [row[: len(shown)] for row in rows], max(half - 7, 30))
+        head, *body = lines(shown, [row[: len(shown)] for row in rows], max(room - 8, 30))
         marked = min(table.highlighted or 0, max(len(rows) - 1, 0)) if keep else 0
         self.show("#head", Content.styled("  " + head, "$foreground-muted"))
         table.show(body, marked)
