@@ -14,9 +14,10 @@ from tests.screens.stage import OnePage, World, rest, shown, until
 from tests.screens.test_pages import problem_on
 from wizard.answers import Answers
 from wizard.facts import Model
+from wizard.modelcard import describe, nominal_answers, nominal_rows
 from wizard.planner import plans
 from wizard.probe.models import kind_of, known_models, search, sibling
-from wizard.screens.model import describe, matching, nominal_answers, nominal_rows
+from wizard.screens.model import matching
 
 KNOWN = World(known=values.KNOWN)
 

@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from wizard.commands import chat, data, demo, doctor, plan, presets, probe, run, runs, stop, watch
+from wizard.commands import (
+    chat,
+    data,
+    demo,
+    doctor,
+    model,
+    plan,
+    presets,
+    probe,
+    run,
+    runs,
+    settings,
+    stop,
+    watch,
+)
 
 COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
     "probe": probe,
     "doctor": doctor,
+    "model": model,
     "data": data,
     "plan": plan,
     "run": run,
@@ -19,4 +34,5 @@ COMMANDS: Mapping[str, ModuleType] = {
     "stop": stop,
     "chat": chat,
     "presets": presets,
+    "settings": settings,
 }

@@ -66,7 +66,8 @@ def _page_about_facts(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
 
 
 def _model_page(walk: Walk, verbs: Verbs) -> Page[Any]:
-    from wizard.screens.model import ModelPage, ModelVerbs, nominal_answers, nominal_rows
+    from wizard.modelcard import nominal_answers, nominal_rows
+    from wizard.screens.model import ModelPage, ModelVerbs
     from wizard.widgets.memory import fit_word
 
     facts, answers = walk.facts, walk.answers
