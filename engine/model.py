@@ -32,7 +32,8 @@ def load_base(spec: Spec, path: Path, local_rank: int) -> PreTrainedModel:
     }
     if spec.method.method == "qlora":
         settings["quantization_config"] = quantization(spec)
-    if spec.parallel.strategy != "zero3":
+    whole_at_first = spec.parallel.strategy != "fsdp" or spec.method.method == "qlora"
+    if spec.parallel.strategy != "zero3" and whole_at_first:
         kind = spec.parallel.device_kind
         settings["device_map"] = {"": "cpu" if kind == "cpu" else f"{kind}:{local_rank}"}
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(str(path), **settings)
@@ -72,7 +73,8 @@ def quantization(spec: Spec) -> Any:
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype_of(spec),
-        bnb_4bit_quant_storage=dtype_of(spec) if spec.parallel.strategy == "zero3" else torch.uint8,
+        # FSDP shards what has the number format of the other weights.
+        bnb_4bit_quant_storage=dtype_of(spec) if spec.parallel.strategy == "fsdp" else torch.uint8,
     )
 
 

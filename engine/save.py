@@ -225,7 +225,7 @@ def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Re
     # PEFT notes the folder the base was loaded from; elsewhere only its name can be found again.
     for adapter in getattr(trainer.model, "peft_config", {}).values():
         adapter.base_model_name_or_path = spec.model.model
-    trainer.save_model(str(part))
+    write_weights(trainer, spec, part)
     barrier()
     if not main:
         return
@@ -239,6 +239,42 @@ def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Re
     size = sum(_sizes(folder).values())
     seconds = round(time.monotonic() - began, 3)
     report.write("saved", path=str(folder), bytes=size, seconds=seconds)
+
+
+def write_weights(trainer: Any, spec: Spec, folder: Path) -> None:
+    """Weights, configuration and tokenizer; all ranks take part.
+
+    Of the trainer's own ways only ZeRO-3's is used: with FSDP it would write nothing, or gather an
+    adapter's base too, and with ZeRO-1 and -2 it would write tied weights twice.
+    """
+    if spec.parallel.strategy == "zero3":
+        trainer.save_model(str(folder))
+        return
+    sharded = spec.parallel.strategy == "fsdp"
+    weights = whole_weights(trainer.model, spec) if sharded else None
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(str(folder), state_dict=weights)
+        trainer.processing_class.save_pretrained(str(folder))
+
+
+def whole_weights(model: torch.nn.Module, spec: Spec) -> dict[str, torch.Tensor]:
+    """What FSDP shards, gathered into rank 0's host memory; of an adapter nothing else.
+
+    FSDP trains a float32 copy: all weights go back to the number format they came in.
+    """
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    adapter = spec.method.method != "full"
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=adapter)
+    weights = get_model_state_dict(model, options=options)
+    if adapter or not weights:
+        return weights
+    dtype = getattr(torch, spec.model.dtype)
+    whole: dict[int, torch.Tensor] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        # Tied weights stay one tensor, so that they are written once.
+        weights[name] = whole.setdefault(id(parameter), weights[name].to(dtype))
+    return weights
 
 
 def model_card(spec: Spec, fetched: Fetched) -> str:

@@ -21,7 +21,7 @@ from pydantic import (
 from engine.events import printable
 
 Method = Literal["full", "lora", "qlora"]
-Strategy = Literal["single", "ddp", "zero3"]
+Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "layer_split"]
 DeviceKind = Literal["cuda", "npu", "cpu"]
 
 
@@ -31,6 +31,14 @@ MOST_DEVICES = 65_536
 MOST_RANK = 2**20
 """Far above the width of any matrix, which is the most an adapter's rank can use."""
 LONGEST_TIMEOUT_SECONDS = 7 * 24 * 3600
+
+
+OFFLOADS: Mapping[Strategy, tuple[str, ...]] = {
+    "zero2": ("optimizer",),
+    "zero3": ("optimizer", "parameters"),
+    "fsdp": ("parameters",),
+}
+"""Strategy → what it can keep off the devices."""
 
 
 class SpecError(ValueError):
@@ -127,24 +135,68 @@ class ParallelTable(_Table):
     """How the ranks share the work."""
 
     strategy: Strategy
-    """One device; a copy per device; or everything sharded by DeepSpeed ZeRO-3."""
+    """One device; a copy per rank (`ddp`); DeepSpeed ZeRO, which shards the optimizer (`zero1`),
+    the gradients too (`zero2`), or everything (`zero3`); PyTorch FSDP2, which shards everything
+    (`fsdp`); or each copy's layers spread over several devices (`layer_split`)."""
     device_kind: DeviceKind
     """What a rank runs on."""
     num_devices: int = Field(default=1, ge=1, le=MOST_DEVICES)
-    """Ranks of the run."""
+    """Devices of the run."""
+    devices_per_rank: int = Field(default=1, ge=1, le=MOST_DEVICES)
+    """Devices that one rank spreads its layers over; more than 1 only with `layer_split`."""
     devices: Annotated[tuple[str, ...], AfterValidator(_each_once)] = ()
     """UUIDs of the devices, in rank order; empty when the kind has none."""
     offload: Literal["none", "optimizer", "parameters"] = "none"
-    """What ZeRO-3 keeps in host memory; `parameters` includes the optimizer."""
+    """What leaves the devices between its uses; `parameters` includes the optimizer."""
+    offload_device: Literal["cpu", "nvme"] = "cpu"
+    """Where it goes: host memory, or files on a fast disk."""
+    nvme_path: str | None = Field(default=None, min_length=1)
+    """Folder of those files; each rank makes its own below it."""
     ddp_timeout: int = Field(default=1800, ge=10, le=LONGEST_TIMEOUT_SECONDS)
     """Seconds a collective may wait before the run is called hung."""
 
+    @property
+    def ranks(self) -> int:
+        """Processes of the run, each with its own rows."""
+        return self.num_devices // self.devices_per_rank
+
     @model_validator(mode="after")
-    def _one_device_is_single(self) -> Self:
+    def _devices_make_whole_ranks(self) -> Self:
         if self.strategy == "single" and self.num_devices != 1:
             raise ValueError("strategy `single` has one device: set strategy=ddp or num_devices=1")
-        if self.offload != "none" and self.strategy != "zero3":
-            raise ValueError("offload needs strategy=zero3")
+        if self.strategy != "layer_split" and self.devices_per_rank != 1:
+            raise ValueError(
+                f"devices_per_rank is {self.devices_per_rank}, which only layer_split uses: "
+                "set strategy=layer_split or devices_per_rank=1"
+            )
+        if self.strategy == "layer_split" and self.devices_per_rank == 1:
+            raise ValueError(
+                "strategy `layer_split` needs 2 or more devices for each rank: "
+                f"set devices_per_rank={max(2, self.num_devices)} or strategy=ddp"
+            )
+        if self.num_devices % self.devices_per_rank:
+            raise ValueError(
+                f"num_devices {self.num_devices} is not a multiple of devices_per_rank "
+                f"{self.devices_per_rank}: every rank needs as many devices"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _offload_has_a_way_and_a_place(self) -> Self:
+        able = OFFLOADS.get(self.strategy, ())
+        if self.offload != "none" and self.offload not in able:
+            ways = " or ".join(name for name, kinds in OFFLOADS.items() if self.offload in kinds)
+            raise ValueError(f"offload={self.offload} needs strategy={ways}")
+        if self.offload_device == "nvme" and (self.strategy != "zero3" or self.offload == "none"):
+            raise ValueError(
+                "offload_device=nvme needs strategy=zero3 and an offload: "
+                "set offload=parameters, or offload_device=cpu"
+            )
+        if (self.nvme_path is None) == (self.offload_device == "nvme"):
+            raise ValueError(
+                "offload_device=nvme and nvme_path go together: "
+                "set both, or offload_device=cpu without nvme_path"
+            )
         return self
 
 
@@ -156,7 +208,7 @@ class TrainingTable(_Table):
     max_steps: Annotated[int, AfterValidator(_some_steps)] = Field(default=-1, ge=-1, le=LARGEST)
     """Optimizer steps; -1 follows the epochs."""
     effective_batch_size: int = Field(ge=1, le=LARGEST)
-    """Rows per optimizer step over all ranks: micro-batch × accumulation × devices."""
+    """Rows per optimizer step over all ranks: micro-batch × accumulation × ranks."""
     per_device_train_batch_size: int = Field(default=1, ge=1, le=LARGEST)
     """Rows a rank holds at once."""
     gradient_accumulation_steps: int = Field(default=1, ge=1, le=LARGEST)
@@ -171,7 +223,13 @@ class TrainingTable(_Table):
     """AdamW weight decay."""
     max_grad_norm: float = Field(default=1.0, ge=0)
     """Gradients are clipped to this norm; 0 leaves them."""
-    optim: Literal["adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit"] = "adamw_torch"
+    optim: Literal[
+        "adamw_torch",
+        "adamw_torch_fused",
+        "adamw_bnb_8bit",
+        "paged_adamw_32bit",
+        "paged_adamw_8bit",
+    ] = "adamw_torch"
     """Optimizer and its number format."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass: less memory, slower."""
@@ -199,15 +257,13 @@ class Spec(_Table):
     def _batch_is_exact(self) -> Self:
         t = self.training
         product = (
-            t.per_device_train_batch_size
-            * t.gradient_accumulation_steps
-            * self.parallel.num_devices
+            t.per_device_train_batch_size * t.gradient_accumulation_steps * self.parallel.ranks
         )
         if product != t.effective_batch_size:
             raise ValueError(
                 f"effective_batch_size is {t.effective_batch_size}, but "
                 f"{t.per_device_train_batch_size} per device × {t.gradient_accumulation_steps} "
-                f"accumulation × num_devices {self.parallel.num_devices} is {product}"
+                f"accumulation × {self.parallel.ranks} ranks is {product}"
             )
         return self
 

@@ -90,8 +90,9 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if not options.smoke:
         say(report, sft.uneven_epoch(spec, prepared["kept"]))
     shard.start_ranks(spec)
-    if RANK == 0 and spec.parallel.strategy == "zero3":
-        write_json(run / "ds_config.json", shard.deepspeed_config(spec))
+    shown = shard.shown(spec)
+    if RANK == 0 and shown is not None:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shown)
     settings = sft.arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
@@ -180,10 +181,10 @@ def own_device(spec: Spec) -> str:
 
     Raises RunError (no_devices) when it is not there, (bad_spec) when torchrun and spec differ.
     """
-    if spec.parallel.num_devices != WORLD_SIZE:
+    if spec.parallel.ranks != WORLD_SIZE:
         raise RunError(
             "bad_spec",
-            f"num_devices is {spec.parallel.num_devices}, but torchrun started {WORLD_SIZE} ranks",
+            f"num_devices makes {spec.parallel.ranks} ranks, but torchrun started {WORLD_SIZE}",
         )
     import torch
 

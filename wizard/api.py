@@ -63,6 +63,19 @@ def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     return plans(facts, answers)
 
 
+def smallest_for_full(
+    plans: Sequence[Plan], facts: Facts, answers: Answers
+) -> tuple[str, Plan] | None:
+    """The smallest shipped machine that tunes all weights, where this one cannot on its devices."""
+    here = [p for p in plans if p.spec.method.method == "full" and p.fits]
+    if any(plan.spec.parallel.offload == "none" for plan in here):
+        return None
+    from wizard.planner.smallest import smallest_for_full as search
+    from wizard.probe.machine import load, shipped
+
+    return search({name: load(path) for name, path in shipped().items()}, facts, answers)
+
+
 def best(plans: Sequence[Plan]) -> Plan:
     """The first plan that fits.
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from engine.model import keep_adapter_precise
-from engine.shard import BACKENDS, deepspeed_config
+from engine.shard import refine, trainer_settings
 from engine.spec import Spec
 
 SMOKE_STEPS = 2
@@ -19,9 +19,9 @@ SMOKE_STEPS = 2
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
     """The trainer's settings; making them starts the ranks' process group."""
-    training, parallel, dtype = spec.training, spec.parallel, spec.model.dtype
-    alone, sharded = parallel.strategy == "single", parallel.strategy == "zero3"
-    return SFTConfig(
+    training, dtype = spec.training, spec.model.dtype
+    settings = SFTConfig(
+        **trainer_settings(spec),
         output_dir=str(run / "checkpoints"),
         num_train_epochs=training.num_train_epochs,
         max_steps=SMOKE_STEPS if smoke else training.max_steps,
@@ -34,18 +34,8 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
         weight_decay=training.weight_decay,
         max_grad_norm=training.max_grad_norm,
         optim=training.optim,
-        gradient_checkpointing=training.gradient_checkpointing,
-        # DeepSpeed gathers an adapter's base weights again only in the reentrant kind.
-        gradient_checkpointing_kwargs={
-            "use_reentrant": sharded and spec.method.method != "full",
-        },
         bf16=dtype == "bfloat16",
         fp16=dtype == "float16",
-        use_cpu=parallel.device_kind == "cpu",
-        ddp_backend=None if alone else BACKENDS[parallel.device_kind],
-        ddp_timeout=parallel.ddp_timeout,
-        ddp_find_unused_parameters=False,
-        deepspeed=deepspeed_config(spec) if sharded else None,
         seed=training.seed,
         data_seed=training.seed,
         max_length=None,
@@ -55,7 +45,7 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
         remove_unused_columns=True,
         train_sampling_strategy="random",
         dataloader_num_workers=0,
-        dataloader_pin_memory=parallel.device_kind != "cpu",
+        dataloader_pin_memory=spec.parallel.device_kind != "cpu",
         dataloader_drop_last=False,
         logging_strategy="steps",
         logging_steps=1 if smoke else training.logging_steps,
@@ -71,6 +61,8 @@ def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
         disable_tqdm=True,
         push_to_hub=False,
     )
+    refine(spec, settings)
+    return settings
 
 
 class Trainer(SFTTrainer):  # type: ignore[misc]
@@ -87,7 +79,7 @@ class Trainer(SFTTrainer):  # type: ignore[misc]
 def steps_per_epoch(spec: Spec, rows: int) -> int:
     """Optimizer steps in which every row is seen once."""
     training = spec.training
-    rows_at_once = training.per_device_train_batch_size * spec.parallel.num_devices
+    rows_at_once = training.per_device_train_batch_size * spec.parallel.ranks
     batches = math.ceil(rows / rows_at_once)
     return max(1, math.ceil(batches / training.gradient_accumulation_steps))
 
@@ -106,7 +98,7 @@ def uneven_epoch(spec: Spec, rows: int) -> str | None:
     Ranks must make as many batches each, or those with more would wait for ever in a collective;
     leaving the last rows out would lose them. So rows from the epoch's start fill it up.
     """
-    ranks, at_once = spec.parallel.num_devices, spec.training.per_device_train_batch_size
+    ranks, at_once = spec.parallel.ranks, spec.training.per_device_train_batch_size
     repeated = -rows % (ranks * at_once)
     if ranks == 1 or not repeated or total_steps(spec, rows) < steps_per_epoch(spec, rows):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import get_args
 
 from wizard import api
@@ -28,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--template", metavar="NAME", help="a shipped chat template: chatml")
     parser.add_argument(
         "--goal", choices=get_args(Goal), default=None, help="what a better plan is (quality)"
+    )
+    parser.add_argument(
+        "--price",
+        metavar="2.49/h",
+        help="what one device costs in an hour: plans then say what a run costs, in that currency",
     )
     parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
     parser.add_argument("--name", metavar="NAME", help="name of the run")
@@ -68,6 +74,7 @@ def answers_from(args: argparse.Namespace) -> Answers:
         output=args.output,
         run_name=args.name,
         devices=_indices(args.devices),
+        price_per_hour=_price(args.price),
         settings=settings,
     )
     if args.preset:
@@ -111,6 +118,20 @@ def _needs(answers: Answers) -> None:
     ]
     if missing:
         raise ProblemError(Problem(what=f"{' and '.join(missing)} must be given", exit_code=2))
+
+
+def _price(text: str | None) -> float | None:
+    """A price per device and hour, as `2.49` or `2.49/h`."""
+    if text is None:
+        return None
+    try:
+        price = float(text.strip().removesuffix("/h").strip())
+    except ValueError:
+        price = math.nan
+    if not 0 <= price < math.inf:
+        what = f"--price takes a price for an hour of one device, such as 2.49/h, not {text!r}"
+        raise ProblemError(Problem(what=what, fix="write it without a currency", exit_code=2))
+    return price
 
 
 def _indices(text: str | None) -> tuple[int, ...] | None:
