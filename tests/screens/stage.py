@@ -78,6 +78,7 @@ class World:
             read_model=self.read_model,
             read_dataset=self.read_dataset,
             plans=lambda facts, answers: values.PLANS,
+            smallest_full=lambda plans, facts, answers: None,
             name_for=lambda plan, answers: answers.run_name or RUN.name,
             known_models=lambda: self.known,
             sibling={"Qwen/Qwen3-8B": "Qwen/Qwen3-8B-Base"}.get,

@@ -52,7 +52,7 @@ async def test_why_gives_every_part_with_its_formula_and_what_would_move_it() ->
     for part in TIMED[0].memory.parts:
         assert part.formula in text
     assert "16 rows × max_length 1,024 / 1.5 s" in text
-    assert "225 steps × 1.5 s" in text
+    assert "225 steps; without loading" in text
     assert "the model has no such positions" in text
     assert "-9.4 GiB  fits" in text
 

@@ -10,7 +10,6 @@ from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
 from wizard.planner import plans as real_plans
-from wizard.planner.disk import disk_bytes
 from wizard.screens.tune import TunePage
 from wizard.settings import NAMES, every_setting
 from wizard.steps import Chosen
@@ -89,16 +88,3 @@ def test_every_setting_says_what_it_is_and_what_it_takes() -> None:
     assert accepts["warmup_ratio"] == "a number from 0 below 1"
     assert accepts["revision"] == "text, or none"
     assert accepts["dtype"].startswith("bfloat16, ")
-
-
-def test_a_full_run_leaves_more_on_disk_than_an_adapter() -> None:
-    made = {plan.spec.method.method: plan.spec for plan in real_plans(FACTS, values.ANSWERS)}
-    adapter, full = (disk_bytes(made[method], values.MODEL) for method in ("lora", "full"))
-    assert adapter is not None
-    assert full is not None
-    assert full > 20 * adapter
-    one_more = made["lora"].training.model_copy(update={"save_total_limit": 3})
-    more = disk_bytes(made["lora"].model_copy(update={"training": one_more}), values.MODEL)
-    assert more is not None
-    assert more > adapter
-    assert disk_bytes(made["lora"], replace(values.MODEL, num_layers=None)) is None

@@ -52,6 +52,9 @@ def verbs(machine: str | None = None) -> Verbs:
         edit=edit,
         data_nearby=_data_nearby,
         plans=lambda facts, answers: api.make_plans(facts, api.absolute(answers)),
+        smallest_full=lambda plans, facts, answers: api.smallest_for_full(
+            plans, facts, api.absolute(answers)
+        ),
         name_for=lambda plan, answers: answers.run_name or api.run_name(plan, root),
         preview=lambda chosen, facts, name: api.render(chosen.others, chosen.plan, facts, name),
         write=lambda files, name: create(files, root=root, name=name),

@@ -135,7 +135,14 @@ def _page_about_plans(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
     if step is Step.PLAN:
         from wizard.screens.plan import PlanPage
 
-        return PlanPage(verbs.plans, facts, walk.answers, verbs.machines, before=walk.plan)
+        return PlanPage(
+            verbs.plans,
+            facts,
+            walk.answers,
+            verbs.machines,
+            before=walk.plan,
+            smallest_full=verbs.smallest_full,
+        )
 
     def make_plans(answers: Answers) -> tuple[Plan, ...]:
         return verbs.plans(facts, answers)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 GOALS: tuple[Goal, ...] = get_args(Goal)
 SHEET_WIDTH = 106
 SCROLL = "Scroll the page"
+Smallest: TypeAlias = "Callable[[tuple[Plan, ...], Facts, Answers], tuple[str, Plan] | None]"
 MakePlans: TypeAlias = "Callable[[Facts, Answers], tuple[Plan, ...]]"
 
 
@@ -82,9 +83,11 @@ class PlanPage(Page[Chosen]):
         machines: Machines,
         *,
         before: Plan | None = None,
+        smallest_full: Smallest | None = None,
     ) -> None:
         super().__init__()
         self._make_plans = make_plans
+        self._smallest_full = smallest_full
         self._here = facts
         self._facts = facts
         self._answers = answers
@@ -93,6 +96,7 @@ class PlanPage(Page[Chosen]):
         self._plans: tuple[Plan, ...] = ()
         self._best: dict[Goal, str] = {}
         self._compared: Plan | None = None
+        self._smallest = ""
 
     def body(self) -> ComposeResult:
         """The table, and why and memory of the marked row."""
@@ -221,6 +225,11 @@ class PlanPage(Page[Chosen]):
         where = "" if self._facts is self._here else f" on {self._facts.machine}, what if"
         goals = "  ".join(f"[{g}]" if g == self._answers.goal else g for g in GOALS)
         title = f"Plans{where} ({fitting} of {len(plans)} fit)   goal: {goals}"
+        if self._smallest_full is not None and self._facts is self._here:
+            find, answers = self._smallest_full, self._answers
+            self.ask_beside(
+                lambda: find(plans, self._here, answers), self._tell_smallest, "smallest"
+            )
         name_box(self.query_one("#plans"), title, LEGEND if self.size.width >= ROOMY else "")
         kept = again(self._before, plans) if self._before else None
         self._show_table(plans.index(kept) if kept else 0)
@@ -229,6 +238,18 @@ class PlanPage(Page[Chosen]):
                 "is no longer possible" if kept is None else "no longer fits"
             )
             self.message.refuse(Problem(what=what, severity="warning"))
+
+    def _tell_smallest(self, found: tuple[str, Plan] | None) -> None:
+        """Which machine would tune all weights, where this one cannot on its devices."""
+        if found is None:
+            self._smallest = ""
+            return
+        machine, plan = found
+        need = wording.gib_of(plan.memory.device_bytes, plan.memory.device_budget_bytes)
+        self._smallest = f"smallest known machine for full tuning: {machine}, {need} a rank"
+        marked = self._marked()
+        if marked is not None:
+            self._explain(marked)
 
     def _show_table(self, marked: int) -> None:
         columns, rows = plan_table(self._plans, self.size.width)
@@ -256,9 +277,12 @@ class PlanPage(Page[Chosen]):
             for goal, best in self._best.items()
             if goal != self._answers.goal
         ]
-        said = [*plan.why, batch, speed_line(plan)]
+        ways_out = [f"would fit: {way}" for way in plan.would_fit]
+        said = [*ways_out, *plan.why, batch, speed_line(plan)]
         if others and plan is self._plans[0]:
             said.append("the pick by goal: " + "; ".join(others))
+        if self._smallest and self._facts is self._here:
+            said.append(self._smallest)
         return Content("\n").join([title, *problems, *(Content(wording.one_line(s)) for s in said)])
 
 

@@ -9,7 +9,6 @@ from textual.content import Content
 
 from wizard import wording
 from wizard.facts import Device, Facts
-from wizard.planner.disk import disk_bytes
 from wizard.problem import Problem
 from wizard.widgets.memory import budget_line
 from wizard.widgets.message import COLOURS
@@ -59,12 +58,11 @@ def _found(plan: Plan, facts: Facts) -> Iterator[tuple[str, str | Problem]]:
 
 
 def _disk(plan: Plan, facts: Facts) -> str | Problem:
-    needed = disk_bytes(plan.spec, facts.model) if facts.model else None
-    model = facts.model
-    if model is not None and model.path is None and model.disk_bytes and needed is not None:
-        needed += model.disk_bytes
+    needed, model = plan.memory.disk_bytes, facts.model
+    if model is not None and model.path is None:
+        needed += model.disk_bytes or 0
     free, where = facts.host.disk_free_bytes, facts.host.disk_path
-    if needed is None or free is None:
+    if free is None:
         return f"{wording.gib(needed)} needed, {wording.gib(free)} free"
     said = f"{wording.gib(needed)} needed at most, {wording.gib(free)} free at {where}"
     if needed <= free:

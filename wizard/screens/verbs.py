@@ -71,6 +71,8 @@ class Verbs:
     """Data files in the current folder, newest first."""
     plans: Callable[[Facts, Answers], tuple[Plan, ...]]
     """Every plan, best first."""
+    smallest_full: Callable[[tuple[Plan, ...], Facts, Answers], tuple[str, Plan] | None]
+    """The smallest shipped machine that tunes all weights, where this one cannot."""
     name_for: Callable[[Plan, Answers], str]
     """A name that no run has."""
     preview: Callable[[Chosen, Facts, str], Mapping[str, str]]

@@ -24,6 +24,8 @@ def about(setting: Setting, decision: Decision | None) -> Content:
         rows += [
             ("value", f"{wording.setting(decision.value)}, set by {ORIGINS[decision.origin]}"),
             ("because", decision.reason),
+            *([("changes", decision.changes_with)] if decision.changes_with else []),
+            *([("source", decision.source)] if decision.source else []),
             *(("not", f"{wording.setting(a.value)}: {a.why_not}") for a in decision.alternatives),
         ]
     rows += [("accepts", setting.accepts), ("by itself", default), ("names", names(setting))]

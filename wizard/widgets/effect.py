@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from wizard import wording
-from wizard.planner.disk import disk_bytes
 from wizard.widgets.memory import made_of, margin
 from wizard.widgets.message import problem_line
 from wizard.widgets.plans import eta_seconds, values_of
@@ -26,7 +25,7 @@ def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
         ("speed", *_both(before, now, lambda p: wording.speed(p.tokens_per_second)), _batch(now)),
         ("steps", *_both(before, now, lambda p: wording.count(p.steps)), ""),
         ("time", *_both(before, now, lambda p: wording.duration(eta_seconds(p))), "predicted"),
-        ("disk", *_both(before, now, lambda p: _disk(p, facts)), _free(facts)),
+        ("disk", *_both(before, now, lambda p: wording.gib(p.memory.disk_bytes)), _free(facts)),
     ]
     columns = (
         Column(title=""),
@@ -59,10 +58,6 @@ def _batch(plan: Plan) -> str:
         f"{training.gradient_accumulation_steps} accumulation × "
         f"{counted(plan.spec.parallel.num_devices, 'device')} = {training.effective_batch_size}"
     )
-
-
-def _disk(plan: Plan, facts: Facts) -> str:
-    return wording.gib(disk_bytes(plan.spec, facts.model) if facts.model else None)
 
 
 def _free(facts: Facts) -> str:

@@ -27,7 +27,7 @@ MEANINGS = {
     "by": "how much is free, or over",
     "tok/s": "tokens per second of all ranks together, predicted, if every row were as long as "
     "max_length; blank where a rate of the device is not known",
-    "ETA": "predicted time of all steps at that speed, without loading, evaluating and saving",
+    "ETA": "predicted time of all steps, rows of average length, without loading and saving",
     "batch": "rows a rank holds at once × how often it gathers before a step",
     "steps": "optimizer steps of the run",
 }
@@ -35,8 +35,8 @@ MEANINGS = {
 
 def eta_seconds(plan: Plan) -> float | None:
     """Predicted seconds of all optimizer steps; None where steps or speed are unknown."""
-    if plan.steps is None or plan.step_seconds is None:
-        return None
+    if plan.run_seconds is not None or plan.steps is None or plan.step_seconds is None:
+        return plan.run_seconds
     return plan.steps * plan.step_seconds
 
 
@@ -45,9 +45,11 @@ def speed_line(plan: Plan) -> str:
     if plan.tokens_per_second is None:
         return f"speed unknown: {NO_SPEED}"
     limit = f", limited by {plan.limited_by}" if plan.limited_by else ""
+    energy = f", {plan.energy_kwh:,.1f} kWh" if plan.energy_kwh and plan.energy_kwh >= 0.05 else ""
+    cost = f", {plan.cost:,.2f} at your price" if plan.cost is not None else ""
     return (
         f"{wording.speed(plan.tokens_per_second)}, about {wording.duration(eta_seconds(plan))} "
-        f"predicted{limit}"
+        f"predicted{energy}{cost}{limit}"
     )
 
 
@@ -174,12 +176,22 @@ def _speed_explained(plan: Plan) -> list[tuple[str, str, str]]:
         return [("step", wording.UNKNOWN, NO_SPEED)]
     step, training = wording.duration(plan.step_seconds), plan.spec.training
     limit = f"; {plan.limited_by} takes most of it" if plan.limited_by else ""
+    terms = [
+        (f"  {name}", wording.duration(seconds), wording.percent(seconds, plan.step_seconds))
+        for name, seconds in plan.step_terms
+    ]
     tokens = f"{training.effective_batch_size} rows × max_length {plan.spec.data.max_length:,}"
-    eta = f"{wording.count(plan.steps)} steps × {step}; shorter rows make it less"
+    mean = "" if plan.run_seconds is None else ", with rows of average length"
+    eta = f"{wording.count(plan.steps)} steps{mean}; without loading, evaluating and saving"
+    energy = [("energy", f"{plan.energy_kwh or 0:,.2f} kWh", "the devices at their power limit")]
+    cost = [("cost", f"{plan.cost or 0:,.2f}", "the price of a device's hour × devices × time")]
     return [
-        ("step", step, f"the device's rates against the work of a step{limit}"),
+        ("step", step, f"of the longest rows: the device's rates against the work{limit}"),
+        *terms,
         ("tok/s", wording.cell(plan.tokens_per_second), f"{tokens} / {step}"),
         ("ETA", wording.duration(eta_seconds(plan)), eta),
+        *(energy if plan.energy_kwh is not None else []),
+        *(cost if plan.cost is not None else []),
     ]
 
 
