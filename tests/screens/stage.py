@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.worker import WorkerCancelled
 
 from tests.screens import values
 from wizard.answers import Answers
@@ -187,7 +189,8 @@ async def rest(pilot: Pilot[Any]) -> None:
     lasting = {"walk", "follow"}
     slow = [worker for worker in pilot.app.workers if worker.name not in lasting]
     if slow:
-        await pilot.app.workers.wait_for_complete(slow)
+        with contextlib.suppress(WorkerCancelled):  # a newer call took its place
+            await pilot.app.workers.wait_for_complete(slow)
     await pilot.pause()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from textual.content import Content
@@ -147,3 +148,19 @@ def test_marks_stand_around_every_line_that_is_learnt() -> None:
     assert sample.shown({"pieces": pieces}, "rendered").plain == "a\nb#c#\n\n#d#"
     assert isinstance(sample.shown({"ids": [[7, "\x1b[31m", True]]}, "tokens"), Content)
     assert "\x1b" not in sample.shown({"ids": [[7, "\x1b[31m", True]]}, "tokens").plain
+
+
+async def test_more_bad_rows_than_by_chance_are_only_left_out_when_told_to() -> None:
+    bad = World(dataset=replace(values.DATASET, rows=97, dropped_rows=3), said=())
+    lefts = []
+    for keys in (["down", "enter"], ["enter"]):
+        app = OnePage(lambda: data(bad, dataset=bad.dataset))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await rest(pilot)
+            await pilot.press("enter")
+            await pilot.pause()
+            assert "3 rows of train.jsonl cannot be used, 3 %" in shown(app)
+            await pilot.press(*keys)
+            await pilot.pause()
+        lefts.append([left.settings for left in app.left])
+    assert lefts == [[], [{"max_dropped_percent": 3.0}]]

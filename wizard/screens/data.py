@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,10 @@ from wizard.screens.telling import (
     DataVerbs,
     Told,
     column_help,
+    dropped_percent,
     estimated,
     first_row,
+    path_name,
     place_of,
     problems,
     summary,
@@ -31,6 +34,7 @@ from wizard.widgets import sample
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
 from wizard.widgets.prompt import Prompt
+from wizard.widgets.question import Question
 from wizard.widgets.sample import VIEWS
 from wizard.widgets.table import Rows
 
@@ -43,6 +47,9 @@ HINT_READ = "Enter goes on to the plans. Tab goes to the problems, o to another 
 PREVIEW = "tokens"
 MEMORY = "memory"
 COLUMNS = "columns"
+DROPPED = "max_dropped_percent"
+DROPPED_DEFAULT = 1.0
+"""The trainer's own."""
 EXAMPLES = """What a row may look like (JSON Lines, JSON, CSV, Parquet; several files with commas):
 
 {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
@@ -278,13 +285,30 @@ class DataPage(Page[Data]):
 
     def _leave(self, dataset: Dataset) -> None:
         report = self._told.report
+        percent = dropped_percent(dataset)
         if not dataset.rows:
             fix = "see the dropped rows"
             self.message.refuse(Problem(what="no row can be used", where=dataset.path, fix=fix))
+        elif percent > self._settings().get(DROPPED, DROPPED_DEFAULT):
+            self._ask_without(dataset, percent)
         elif report is not None and not report["usable"]:
             self.message.refuse(Problem(what=str(report["reason"]), where=dataset.path))
         else:
             self.dismiss(Data(dataset=dataset, settings=self._chosen))
+
+    def _ask_without(self, dataset: Dataset, percent: float) -> None:
+        """More rows are dropped than by chance: go on without them only when told to."""
+        allowed = math.ceil(percent)
+
+        def answered(choice: int | None) -> None:
+            if choice == 0:
+                self._chosen[DROPPED] = float(allowed)
+                self.dismiss(Data(dataset=dataset, settings=self._chosen))
+
+        bad = wording.counted(dataset.dropped_rows, "row")
+        asked = f"{bad} of {path_name(dataset)} cannot be used, {percent:.3g} % of all"
+        choices = [f"go on without them ({DROPPED}={allowed})", "back to the data"]
+        self.app.push_screen(Question(asked, choices), answered)
 
     def _show(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -292,11 +316,11 @@ class DataPage(Page[Data]):
         self._at = 0
         self.query_one("#sample").focus()
         self.message.hint(HINT_READ)
+        self._preview()
         self.show("#summary", summary(dataset, self._model))
         self._show_sample()
         self._show_lengths()
         self._show_problems()
-        self._preview()
 
     def _preview(self) -> None:
         """Start the child that tells tokens; what was told before stays until it speaks."""

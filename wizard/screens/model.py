@@ -116,6 +116,7 @@ class ModelPage(Page[Model]):
         self._fit: dict[str, str] = {}
         self._searched = False
         self._look = 0
+        self._looked_up: list[str] = []
 
     def body(self) -> ComposeResult:
         """Name, the models that match, and what is known of the marked one."""
@@ -173,6 +174,8 @@ class ModelPage(Page[Model]):
         if table.option_count:
             table.highlighted = min(max((table.highlighted or 0) + step, 0), table.option_count - 1)
             self._searched = True
+            at = table.highlighted or 0
+            self._look_up(self._listed[max(at - MOST_FITS // 2, 0) : at + MOST_FITS])
 
     def action_next(self) -> None:
         """Leave with the model that was read, or read the one that is marked or named."""
@@ -256,9 +259,12 @@ class ModelPage(Page[Model]):
 
     def _look_up(self, models: Sequence[KnownModel]) -> None:
         """Plan for those that may be seen, one after the other, beside the page."""
+        wanted = [one.name for one in models if one.name not in self._fit][:MOST_FITS]
+        if not wanted or wanted == self._looked_up:
+            return
+        self._looked_up = wanted
         self._look += 1
         look = self._look
-        wanted = [one.name for one in models if one.name not in self._fit][:MOST_FITS]
 
         def plan() -> None:
             for name in wanted:
@@ -266,8 +272,7 @@ class ModelPage(Page[Model]):
                     return
                 self.post_message(self.Fits(name, self._word(name)))
 
-        if wanted:
-            self.ask_beside(plan, lambda _: None, FITS)
+        self.ask_beside(plan, lambda _: None, FITS)
 
     def _word(self, name: str) -> str:
         try:

@@ -59,6 +59,17 @@ class Told:
                 self.report, self.bars, self.rows = line, line["histogram"], line["rows"]
 
 
+def dropped_percent(dataset: Dataset) -> float:
+    """Rows that cannot be used, in percent of all."""
+    whole = dataset.rows + dataset.dropped_rows
+    return 100 * dataset.dropped_rows / whole if whole else 0.0
+
+
+def path_name(dataset: Dataset) -> str:
+    """The last part of what the data is called."""
+    return Path(dataset.path).name
+
+
 def problems(told: Told, dataset: Dataset | None) -> list[tuple[str, int | None]]:
     """(what is wrong, the line it is in): rows first, then what concerns the whole."""
     if told.problems:

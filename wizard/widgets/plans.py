@@ -177,7 +177,7 @@ def _speed_explained(plan: Plan) -> list[tuple[str, str, str]]:
     step, training = wording.duration(plan.step_seconds), plan.spec.training
     limit = f"; {plan.limited_by} takes most of it" if plan.limited_by else ""
     terms = [
-        (f"  {name}", wording.duration(seconds), wording.percent(seconds, plan.step_seconds))
+        (f"  {name}", wording.percent(seconds, plan.step_seconds), f"{1000 * seconds:,.1f} ms")
         for name, seconds in plan.step_terms
     ]
     tokens = f"{training.effective_batch_size} rows × max_length {plan.spec.data.max_length:,}"
