@@ -339,6 +339,10 @@ RESULT_JSON = {
         "seconds": 510.0,
     }
 }
+SMOKE_JSON = {
+    "predicted": {"device_bytes": PLANS[0].memory.device_bytes},
+    "measured": {"memory_peak_bytes": [int(19.6 * GIB), None]},
+}
 SCRIPT = """#!/usr/bin/env bash
 # qwen3-8b-lora-1129-1: LoRA r16 bf16, DDP on 2 devices
 set -euo pipefail

@@ -59,6 +59,7 @@ def verbs(machine: str | None = None) -> Verbs:
         preview=lambda chosen, facts, name: api.render(chosen.others, chosen.plan, facts, name),
         write=lambda files, name: create(files, root=root, name=name),
         launch=lambda folder, smoke: _launch(folder, smoke=smoke),
+        smoke_result=lambda folder: _read(folder / "smoke.json") or {},
         files_of=files_of,
         last_files=lambda: _last_files(root),
         list_runs=lambda: list_runs(root),

@@ -170,7 +170,7 @@ def _page_about_plans(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
             write=verbs.write,
             launch=verbs.launch,
             ended=ended,
-            result=verbs.run_details,
+            smoke_result=verbs.smoke_result,
             last_files=verbs.last_files,
             edit=verbs.edit,
             files_of=verbs.files_of,

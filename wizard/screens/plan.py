@@ -223,7 +223,8 @@ class PlanPage(Page[Chosen]):
         plans = self._plans
         fitting = sum(plan.fits for plan in plans)
         where = "" if self._facts is self._here else f" on {self._facts.machine}, what if"
-        goals = "  ".join(f"[{g}]" if g == self._answers.goal else g for g in GOALS)
+        shown = GOALS if self.size.width >= ROOMY else (self._answers.goal,)
+        goals = "  ".join(f"[{g}]" if g == self._answers.goal else g for g in shown)
         title = f"Plans{where} ({fitting} of {len(plans)} fit)   goal: {goals}"
         if self._smallest_full is not None and self._facts is self._here:
             find, answers = self._smallest_full, self._answers

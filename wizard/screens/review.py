@@ -41,8 +41,8 @@ class ReviewVerbs:
     """Starts a run folder; with True a smoke test of it."""
     ended: Callable[[Path], RunState | None]
     """Run folder → its state once it has ended, None before."""
-    result: Callable[[Path], Mapping[str, Any]]
-    """Run folder → its plan.json and result.json."""
+    smoke_result: Callable[[Path], Mapping[str, Any]]
+    """Run folder → what its smoke test measured, beside what was predicted; empty without one."""
     last_files: Callable[[], tuple[str, Mapping[str, str]] | None]
     """Name and files of the newest run."""
     edit: Callable[[Path, int], None]
@@ -188,7 +188,7 @@ class ReviewPage(Page[Path | InForeground]):
         folder = self._started(smoke=True)
         while (state := self._verbs.ended(folder)) is None:
             time.sleep(0.5)
-        return state, self._verbs.result(folder)
+        return state, self._verbs.smoke_result(folder)
 
     def _tell_written(self, folder: Path) -> None:
         name_box(self.query_one("#script"), str(folder), "written, not started")
@@ -246,16 +246,16 @@ class ReviewPage(Page[Path | InForeground]):
         script.scroll_home(animate=False)
 
 
-def measured(details: Mapping[str, Any]) -> str:
+def measured(result: Mapping[str, Any]) -> str:
     """What a smoke test measured beside what was predicted."""
-    plan, result = details.get("plan") or {}, details.get("result") or {}
-    predicted = (plan.get("memory") or {}).get("device_bytes")
-    taken = result.get("measured") or {}
-    known = taken.get("memory_peak_bytes") or taken.get("process_memory_peak_bytes") or []
-    peaks = [peak for peak in known if peak is not None]
-    if not peaks:
+    predicted, taken = result.get("predicted") or {}, result.get("measured") or {}
+    kinds = (taken.get("memory_peak_bytes"), taken.get("process_memory_peak_bytes"))
+    peaks = [[peak for peak in kind or [] if peak is not None] for kind in kinds]
+    known = next((peak for peak in peaks if peak), None)
+    if known is None:
         return "its memory was not measured"
-    return f"{wording.gib(max(peaks))} measured, {wording.gib(predicted)} predicted"
+    used, wanted = wording.gib(max(known)), wording.gib(predicted.get("device_bytes"))
+    return f"{used} measured, {wanted} predicted"
 
 
 def differences(before: str, now: str) -> list[Content]:
