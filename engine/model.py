@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from engine import split
 from engine.failure import RunError
 from engine.spec import Spec
 
@@ -18,10 +19,11 @@ def dtype_of(spec: Spec) -> torch.dtype:
     return dtype
 
 
-def load_base(spec: Spec, path: Path, local_rank: int) -> PreTrainedModel:
-    """The base model on this rank's device; 4-bit for `qlora`.
+def load_base(spec: Spec, path: Path, local_rank: int, local_ranks: int = 1) -> PreTrainedModel:
+    """The base model on this rank's device, or spread over its devices; 4-bit for `qlora`.
 
-    Under ZeRO-3 it needs the trainer's arguments to exist: they make each rank load its share.
+    Under ZeRO-3 and FSDP it needs the trainer's arguments to exist: with the first each rank loads
+    its share, with the second only rank 0 loads anything, which the others get their shares of.
     """
     settings: dict[str, Any] = {
         "dtype": dtype_of(spec),
@@ -32,9 +34,12 @@ def load_base(spec: Spec, path: Path, local_rank: int) -> PreTrainedModel:
     }
     if spec.method.method == "qlora":
         settings["quantization_config"] = quantization(spec)
-    whole_at_first = spec.parallel.strategy != "fsdp" or spec.method.method == "qlora"
-    if spec.parallel.strategy != "zero3" and whole_at_first:
-        kind = spec.parallel.device_kind
+    strategy, kind = spec.parallel.strategy, spec.parallel.device_kind
+    if strategy == "layer_split":
+        own = split.own_devices(spec, local_rank, local_ranks)
+        settings["device_map"] = split.device_map(spec, path, own)
+    # accelerate cannot hand out shares of 4-bit weights that only one rank has.
+    elif strategy != "zero3" and (strategy != "fsdp" or spec.method.method == "qlora"):
         settings["device_map"] = {"": "cpu" if kind == "cpu" else f"{kind}:{local_rank}"}
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(str(path), **settings)
     model.config.use_cache = False

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+import shutil
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from engine.spec import Spec
+from engine.failure import RunError
+from engine.spec import ZERO_STAGES, Spec
 
 BACKENDS = {"cuda": "nccl", "npu": "hccl", "cpu": "gloo"}
 """Device kind → what its ranks talk through."""
-ZERO_STAGES = {"zero1": 1, "zero2": 2, "zero3": 3}
-"""Strategy → stage of DeepSpeed's ZeRO."""
 DDP_BUCKET_MIB = 25
 """Gradients that travel together in DDP."""
 ZERO_BUCKET_ELEMENTS = 5 * 10**8
@@ -28,7 +29,6 @@ LOSS_SCALE_POWER = 16
 CONFIG_FILES = {
     **dict.fromkeys(ZERO_STAGES, "ds_config.json"),
     "fsdp": "fsdp_config.json",
-    "layer_split": "device_map.json",
 }
 """Strategy → file of the run folder that shows what its library was told."""
 
@@ -141,13 +141,34 @@ def fsdp_config(spec: Spec) -> dict[str, Any]:
     }
 
 
-def shown(spec: Spec) -> Mapping[str, Any] | None:
-    """What `CONFIG_FILES` shows of a spec; None when its strategy has no configuration."""
-    if spec.parallel.strategy in ZERO_STAGES:
-        return deepspeed_config(spec)
-    if spec.parallel.strategy == "fsdp":
-        return fsdp_config(spec)
-    return None
+def with_own_disk_folder(spec: Spec, run: Path) -> Spec:
+    """The spec with a folder of this run alone in `nvme_path`, made if it is missing.
+
+    DeepSpeed's files have the same names in every run. Raises RunError (bad_spec).
+    """
+    if spec.parallel.nvme_path is None:
+        return spec
+    name = hashlib.sha256(os.fsencode(run)).hexdigest()[:12]
+    own = Path(spec.parallel.nvme_path) / f"tunewright-{name}"
+    try:
+        own.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            "bad_spec", f"nvme_path: {own.parent}: {error.strerror}: name a folder you can write in"
+        ) from None
+    parallel = spec.parallel.model_copy(update={"nvme_path": str(own)})
+    return spec.model_copy(update={"parallel": parallel})
+
+
+def remove_disk_folder(spec: Spec) -> None:
+    """Remove what a finished run left in its folder; a failed one's next attempt uses it again."""
+    if spec.parallel.nvme_path is not None:
+        shutil.rmtree(spec.parallel.nvme_path, ignore_errors=True)
+
+
+def library_config(spec: Spec) -> dict[str, Any]:
+    """What the library of a strategy in `CONFIG_FILES` is told."""
+    return fsdp_config(spec) if spec.parallel.strategy == "fsdp" else deepspeed_config(spec)
 
 
 def start_ranks(spec: Spec) -> None:
@@ -203,6 +224,13 @@ def _allow_spread_layers(spec: Spec) -> None:
     if spec.parallel.ranks == 1:
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
             os.environ.pop(name, None)
+
+
+def share_gradients(trainer: Any) -> None:
+    """Gradients live in DDP's own buckets, which would otherwise be a second copy of them all."""
+    handler = trainer.accelerator.ddp_handler
+    if handler is not None:
+        handler.gradient_as_bucket_view = True
 
 
 def refine(spec: Spec, settings: Any) -> None:

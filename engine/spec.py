@@ -33,6 +33,8 @@ MOST_RANK = 2**20
 LONGEST_TIMEOUT_SECONDS = 7 * 24 * 3600
 
 
+ZERO_STAGES: Mapping[str, int] = {"zero1": 1, "zero2": 2, "zero3": 3}
+"""Strategy → stage of DeepSpeed's ZeRO."""
 OFFLOADS: Mapping[Strategy, tuple[str, ...]] = {
     "zero2": ("optimizer",),
     "zero3": ("optimizer", "parameters"),
@@ -145,13 +147,14 @@ class ParallelTable(_Table):
     devices_per_rank: int = Field(default=1, ge=1, le=MOST_DEVICES)
     """Devices that one rank spreads its layers over; more than 1 only with `layer_split`."""
     devices: Annotated[tuple[str, ...], AfterValidator(_each_once)] = ()
-    """UUIDs of the devices, in rank order; empty when the kind has none."""
+    """UUIDs of the devices, in rank order; empty when the kind has none. With `layer_split` first
+    those that hold the first layers of each rank, then those that hold its next ones."""
     offload: Literal["none", "optimizer", "parameters"] = "none"
     """What leaves the devices between its uses; `parameters` includes the optimizer."""
     offload_device: Literal["cpu", "nvme"] = "cpu"
     """Where it goes: host memory, or files on a fast disk."""
     nvme_path: str | None = Field(default=None, min_length=1)
-    """Folder of those files; each rank makes its own below it."""
+    """Folder of those files; each run makes one of its own in it."""
     ddp_timeout: int = Field(default=1800, ge=10, le=LONGEST_TIMEOUT_SECONDS)
     """Seconds a collective may wait before the run is called hung."""
 

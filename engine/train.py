@@ -26,6 +26,7 @@ from engine.spec import Spec
 RANK = int(os.environ.get("RANK", "0"))
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
+LOCAL_RANKS = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def main() -> int:
@@ -81,6 +82,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     from engine.measure import StepMeter
     from engine.recipes import sft
 
+    spec = shard.with_own_disk_folder(spec, run)
+
     resumes = options.resume and not options.smoke
     checkpoint = save.newest_complete(run, report) if resumes else None
     refuse_old_checkpoints(run, options)
@@ -90,16 +93,15 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     if not options.smoke:
         say(report, sft.uneven_epoch(spec, prepared["kept"]))
     shard.start_ranks(spec)
-    shown = shard.shown(spec)
-    if RANK == 0 and shown is not None:
-        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shown)
+    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
     settings = sft.arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
     meter = StepMeter(
         report,
         settings.device,
-        spec.parallel.strategy,
+        spec.parallel,
         tokens_before=save.tokens_seen(checkpoint),
     )
     checkpoints = save.Checkpoints(
@@ -111,6 +113,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     )
     rows = sft.rows(run, spec, smoke=options.smoke)
     trainer = load(spec, settings, fetched, rows, [meter, checkpoints], report)
+    if RANK == 0 and spec.parallel.strategy == "layer_split":
+        write_json(run / "device_map.json", trainer.model.hf_device_map)
     meter.attach(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
@@ -119,6 +123,8 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report.phase("saving")
         save.save_model(trainer, spec, fetched, run, report)
     measured = save.gather(meter.measured())
+    if LOCAL_RANK == 0:
+        shard.remove_disk_folder(spec)
     name = "smoke.json" if options.smoke else "result.json"
     is_news = meter.step_seconds or not (run / name).exists()
     if RANK == 0 and not checkpoints.stopped and is_news:
@@ -137,7 +143,7 @@ def load(
     """The trainer with the model in it."""
     from transformers import set_seed
 
-    from engine import model
+    from engine import model, shard
     from engine.data import chat_template
     from engine.prepare import load_tokenizer
     from engine.recipes import sft
@@ -146,10 +152,12 @@ def load(
     set_seed(spec.training.seed)
     tokenizer = load_tokenizer(fetched.path)
     tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
-    base = model.load_base(spec, fetched.path, LOCAL_RANK)
+    base = model.load_base(spec, fetched.path, LOCAL_RANK, LOCAL_RANKS)
     report.phase("wrapping")
     adapter = model.adapter_config(spec, fetched.revision)
-    return sft.build(spec, settings, base, tokenizer, rows, adapter, callbacks)
+    trainer = sft.build(spec, settings, base, tokenizer, rows, adapter, callbacks)
+    shard.share_gradients(trainer)
+    return trainer
 
 
 def nothing_left(spec: Spec, run: Path, checkpoint: Path | None, rows: int) -> bool:
@@ -195,10 +203,9 @@ def own_device(spec: Spec) -> str:
         import torch_npu  # type: ignore[import-not-found]  # noqa: F401
     runtime: Any = getattr(torch, kind)
     count = runtime.device_count()
-    if count <= LOCAL_RANK:
-        raise RunError(
-            "no_devices", f"rank {RANK} needs {kind}:{LOCAL_RANK}, but {count} are there"
-        )
+    last = LOCAL_RANK + LOCAL_RANKS * (spec.parallel.devices_per_rank - 1)
+    if count <= last:
+        raise RunError("no_devices", f"rank {RANK} needs {kind}:{last}, but {count} are there")
     runtime.set_device(LOCAL_RANK)
     return f"{kind}:{LOCAL_RANK}"
 

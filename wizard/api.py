@@ -18,6 +18,7 @@ from wizard.problem import Problem, ProblemError
 if TYPE_CHECKING:
     from wizard.answers import Preset
     from wizard.plan import Plan
+    from wizard.planner.traced import Traced
     from wizard.runner.launch import LaunchRecord
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -74,6 +75,17 @@ def smallest_for_full(
     from wizard.probe.machine import load, shipped
 
     return search({name: load(path) for name, path in shipped().items()}, facts, answers)
+
+
+def trace(plan: Plan, facts: Facts) -> Traced:
+    """The tensors of the plan's step, counted on the installed libraries without a device.
+
+    Raises ProblemError where that cannot be done.
+    """
+    from wizard.probe.trace import trace as ask
+
+    assert facts.model is not None
+    return ask(plan.spec, facts.model)
 
 
 def best(plans: Sequence[Plan]) -> Plan:

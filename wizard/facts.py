@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -87,6 +88,11 @@ class Device:
     """Field → where it comes from, for those that differ from `source`."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Field that is None → why."""
+
+    @property
+    def coherent_memory(self) -> bool:
+        """Grace beside Hopper or Blackwell: two memories in one address space, over NVLink-C2C."""
+        return re.search(r"\bG[HB]\d00\b", self.name) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import printable
-from engine.spec import Spec, dumps
+from engine.spec import ZERO_STAGES, Spec, dumps
 from wizard import __version__
 from wizard.facts import Facts
 from wizard.islands import no_peer_access
@@ -132,7 +132,7 @@ def _device_lines(spec: Spec) -> list[tuple[str, str, str]]:
             ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "numbers mean what nvidia-smi shows"),
             ("PYTORCH_ALLOC_CONF", "expandable_segments:True", "less memory lost in fragments"),
         ]
-    if kind == "cpu" and spec.parallel.strategy == "zero3":
+    if kind == "cpu" and spec.parallel.strategy in ZERO_STAGES:
         return [("DS_ACCELERATOR", "cpu", "DeepSpeed would guess from what is installed")]
     return []
 

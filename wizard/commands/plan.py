@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.spec import Spec
     from wizard.answers import Answers
     from wizard.plan import Decision, Plan
+    from wizard.planner.traced import Traced
 
 HELP = "compare every way to train, with predicted memory and reasons"
 DESCRIPTION = "Nothing is started or written."
@@ -29,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     choosing.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="count the best plan's tensors by running its step on fake ones",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,13 +45,44 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print_exactly(script_text(plans, facts, answers.run_name, answers.output))
         return 0
+    traced = api.trace(plans[0], facts) if args.trace else None
     if args.json:
-        print_json({"schema": 1, "plans": [as_json(plan) for plan in plans]})
+        document: dict[str, Any] = {"schema": 1, "plans": [as_json(plan) for plan in plans]}
+        if traced is not None:
+            document["trace"] = dataclasses.asdict(traced)
+        print_json(document)
     else:
         for line in [*lines(plans, facts), *_elsewhere(plans, facts, answers)]:
             say(line)
+        for line in trace_lines(plans[0], traced) if traced else ():
+            say(line)
     api.best(plans)
-    return 0
+    return _fits_traced(plans[0], traced)
+
+
+def _fits_traced(plan: Plan, traced: Traced | None) -> int:
+    """0, or 5 where the traced step does not fit though the simulated one did."""
+    from wizard.planner.traced import with_trace
+
+    return 5 if traced is not None and not with_trace(plan.memory, traced).fits else 0
+
+
+def trace_lines(plan: Plan, traced: Traced) -> list[str]:
+    """The traced step beside the simulated one."""
+    from wizard.planner.traced import tensor_bytes, with_trace
+
+    simulated, memory = tensor_bytes(plan.memory), with_trace(plan.memory, traced)
+    percent = 100 * (simulated / traced.allocated_peak_bytes - 1)
+    moments = ", ".join(f"{name} {gib(size)}" for name, size in traced.moments if name)
+    verdict = "fits" if memory.fits else f"does not fit: {gib(memory.over_bytes)} over"
+    return [
+        f"Traced step of 1 (fake tensors on the installed libraries, {traced.seconds:.0f} s)",
+        f"  tensors: {gib(traced.allocated_peak_bytes)} at the peak, in {traced.moment}; "
+        f"predicted {gib(simulated)} ({percent:+.2f} %)",
+        f"  peaks: {moments}",
+        f"  with allocator and context: {gib(memory.device_bytes)} of "
+        f"{gib(memory.device_budget_bytes)} per rank, {verdict}",
+    ]
 
 
 def script_text(plans: Sequence[Plan], facts: Facts, name: str | None, output: str | None) -> str:

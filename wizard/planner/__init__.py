@@ -11,6 +11,7 @@ from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
 from wizard.planner.candidates import Candidate, candidates
+from wizard.planner.defaults import WITHOUT_SDPA
 from wizard.planner.making import Refusal, make
 from wizard.planner.pool import choose
 from wizard.planner.ranking import best_variant, ranked, worth_trying
@@ -80,6 +81,7 @@ def _check(facts: Facts, answers: Answers) -> None:
     problem = (
         _missing(facts)
         or _contradicted(facts, answers)
+        or _unsupported_attention(facts, answers)
         or _unusable(facts)
         or _too_many_dropped(facts, answers)
     )
@@ -112,6 +114,20 @@ def _contradicted(facts: Facts, answers: Answers) -> Problem | None:
                 exit_code=2,
             )
     return None
+
+
+def _unsupported_attention(facts: Facts, answers: Answers) -> Problem | None:
+    """The library refuses it only when the model loads, after all has been fetched."""
+    assert facts.model is not None
+    architecture = facts.model.architecture
+    if answers.fixed.get("attn_implementation") != "sdpa" or architecture not in WITHOUT_SDPA:
+        return None
+    return Problem(
+        what=f"transformers has no sdpa attention for {architecture}",
+        where="attn_implementation",
+        fix="set attn_implementation=eager, or leave it to the planner",
+        exit_code=2,
+    )
 
 
 def _unusable(facts: Facts) -> Problem | None:

@@ -8,6 +8,13 @@ from engine.spec import Spec
 from wizard.facts import Dataset, Device, Facts, Model
 from wizard.planner.ledger import Ledger
 
+WITHOUT_SDPA = frozenset((
+    "big_bird", "bloom", "cpmant", "deepseek_v4", "falcon_mamba", "flint", "gemma2", "gpt_neo",
+    "gpt_neox_japanese", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4", "mamba", "mamba2",
+    "mimo_v2_flash", "mpt", "openai-gpt", "reformer", "rembert", "roformer", "rwkv",
+    "vaultgemma", "xglm", "xlm", "xlnet", "xlstm",
+))  # fmt: skip
+"""Architectures of decoders that transformers 5.24 loads with eager attention only."""
 LENGTH_STEP = 128
 LONGEST_DEFAULT = 2048
 HEADER_TOKENS = 40
@@ -31,16 +38,21 @@ def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, devic
     )
     value, reason, others = _dtype(device, method, strategy)
     ledger.decide("dtype", value, reason, others)
-    ledger.decide(
-        "attn_implementation",
-        "sdpa",
-        "torch's own fused attention: always installed, no scores kept",
-        {"eager": "keeps every attention score: memory grows with the square of the length"},
-    )
+    ledger.decide("attn_implementation", *_attention(model.architecture))
     if model.has_chat_template is False:
         ledger.decide("template", "chatml", "the model has none; this one is widely understood")
     else:
         ledger.decide("template", None, "the model's own chat template")
+
+
+def _attention(architecture: str | None) -> tuple[str, str, dict[str, str]]:
+    """(kernels, why, others and why not)."""
+    scores = "keeps every attention score: memory grows with the square of the length"
+    if architecture in WITHOUT_SDPA:
+        why = f"transformers has no fused attention of torch's for {architecture}: it {scores}"
+        return "eager", why, {"sdpa": f"{architecture} refuses it"}
+    why = "torch's own fused attention: always installed, no scores kept"
+    return "sdpa", why, {"eager": scores}
 
 
 def _dtype(device: Device, method: str, strategy: str) -> tuple[str, str, dict[str, str]]:
