@@ -1,16 +1,24 @@
-"""Data: conversations become tokens, of which only the answers are learnt."""
+"""Data: conversations become tokens, of which only the answers are learnt.
+
+Templates do not say which text is an answer, so it is found: a conversation is rendered up to an
+answer, as the model would be asked, and up to its end; what the second has more than the first is
+the answer. Where the beginning of a conversation reads otherwise alone than within the whole (as
+with templates that take the reasoning out of earlier answers), a mark in the answer's place shows
+where it stands. Characters then become tokens by the offsets that the tokenizer gives.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from engine.failure import RunError
 from engine.rows.values import Conversation, Message, RowError
+from engine.template import Template, Tokenizer, unused
 
 IGNORED = -100
 """Label of a token that carries no loss."""
@@ -20,34 +28,8 @@ READ_BY_TEMPLATES = ("<think>", "</think>")
 CLOSES = re.compile("</")
 """Added tokens that close something inside a turn, as `</tool_call>`."""
 SPACE = re.compile(r"\s*")
-TEMPLATE_FIELDS: Mapping[str, str] = {
-    "tools": "tools",
-    "tool_calls": "tool calls",
-    "reasoning_content": "reasoning_content",
-}
-"""What a row may have beside contents, and only templates that name it render → in words."""
 Span = tuple[int, int]
 """First character, and the one after the last."""
-NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
-"""Code points free for internal use; one that a row lacks can mark places in it."""
-
-
-class Tokenizer(Protocol):
-    """What is needed of a fast tokenizer of transformers."""
-
-    eos_token: str | None
-    eos_token_id: int | None
-    chat_template: Any
-    added_tokens_decoder: Mapping[int, Any]
-    backend_tokenizer: Any
-
-    def decode(self, token_ids: Any, **settings: Any) -> Any:
-        """Tokens as text."""
-        ...
-
-    def apply_chat_template(self, conversation: Any, **settings: Any) -> Any:
-        """Messages as text."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +40,8 @@ class Tokens:
     labels: list[int]
     length: int
     """Tokens of the whole row; there are fewer where it was cut at the end."""
+    skipped: int = 0
+    """Earlier answers that carry no loss, because the template takes their reasoning away."""
 
     @property
     def cut(self) -> bool:
@@ -67,6 +51,11 @@ class Tokens:
     @property
     def kept(self) -> int:
         """Tokens that are left of it."""
+        return len(self.input_ids)
+
+    @property
+    def total(self) -> int:
+        """Tokens that pass through the model."""
         return len(self.input_ids)
 
     @property
@@ -106,16 +95,24 @@ def chat_template(name: str | None, tokenizer: Tokenizer) -> str:
     return text
 
 
+def _check_shown(message: Message, index: int, shown: str) -> None:
+    """Some templates leave out or change what they are not made for, without a word."""
+    _, _, answer = message["content"].rpartition("</think>")
+    thoughts = message.get("reasoning_content") or ""
+    if answer.strip() not in shown or thoughts.strip() not in shown:
+        raise RowError(f"the chat template rewrites turn {index + 1}")
+
+
 class ChatTokenizer:
     """Turns conversations into tokens with one tokenizer and one chat template."""
 
-    columns = ("input_ids", "labels")
+    columns: Sequence[str] = ("input_ids", "labels")
     """What the trainer reads of `Tokens`."""
 
     def __init__(self, tokenizer: Tokenizer, template: str, max_length: int) -> None:
         """`max_length` is in tokens; longer rows are cut at the end."""
         self.tokenizer = tokenizer
-        self.template = template
+        self.template = Template(tokenizer, template)
         self.max_length = max_length
         tokenizer.backend_tokenizer.no_truncation()  # some models' files ask for it
         tokenizer.backend_tokenizer.no_padding()
@@ -127,15 +124,15 @@ class ChatTokenizer:
             for number, token in added.items()
             if str(token) == tokenizer.eos_token or token.special or not CLOSES.match(str(token))
         }
+        self._turn_ends = [*special, *filter(None, [tokenizer.eos_token])]
 
     def tokens(self, row: Conversation) -> Tokens:
         """The tokens of a row, the learnt answers and their end-of-turn tokens labelled.
 
         Raises RowError when the template refuses or rewrites the row, or nothing is left to learn.
         """
-        self._check_template_knows(row)
-        shown, hidden = self._hide_special(row)
-        text = self._render(shown.messages, shown.tools)
+        shown, hidden = self._hide_special(self.template.fitted(row))
+        text = self.template.render(shown.messages, shown.tools)
         spans = self._spans(shown, text)
         ids, begins = self._encode(text, hidden)
         labels = [IGNORED] * len(ids)
@@ -147,48 +144,13 @@ class ChatTokenizer:
         ids, labels = ids[: self.max_length], labels[: self.max_length]
         if all(label == IGNORED for label in labels[1:]):
             raise RowError(f"no answer within the first {self.max_length} tokens (max_length)")
-        return Tokens(input_ids=ids, labels=labels, length=length)
+        skipped = len(row.learnt) - len(spans)
+        return Tokens(input_ids=ids, labels=labels, length=length, skipped=skipped)
 
     def text(self, ids: Sequence[int]) -> str:
         """Tokens as the text they stand for, special ones by their names."""
         said: str = self.tokenizer.decode(ids, skip_special_tokens=False)
         return said
-
-    def _check_template_knows(self, row: Conversation) -> None:
-        """What a template does not know it leaves out without a word."""
-        for field, name in TEMPLATE_FIELDS.items():
-            there = row.tools if field == "tools" else any(m.get(field) for m in row.messages)
-            if there and field not in self.template:
-                raise RowError(f"has {name}, which the chat template does not render")
-
-    def _render(
-        self, messages: Sequence[Message], tools: Sequence[Any], *, prompt: bool = False
-    ) -> str:
-        try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    list(messages),
-                    tools=list(tools) or None,
-                    chat_template=self.template,
-                    tokenize=False,
-                    add_generation_prompt=prompt,
-                )
-            )
-        except Exception as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RowError(f"the chat template refuses it: {first}") from None
-
-    def _begins(self, text: str, row: Conversation, turns: int, *, prompt: bool) -> int | None:
-        """Characters of `text` that its first turns take; None when they read otherwise alone."""
-        if turns == 0:
-            return None
-        try:
-            alone = self._render(row.messages[:turns], row.tools, prompt=prompt)
-        except RowError:
-            return None
-        if not text.startswith(alone):
-            return None
-        return len(alone) if prompt else len(alone.rstrip())
 
     def _hide_special(self, row: Conversation) -> tuple[Conversation, Hidden | None]:
         """Special tokens written in a row's own text, replaced by marks that tokenizing puts back.
@@ -198,7 +160,7 @@ class ChatTokenizer:
         joined = "\n".join(row.texts())
         if self._special is None or not self._special.search(joined):
             return row, None
-        pattern, mark, texts = self._special, self._unused(joined), []
+        pattern, mark, texts = self._special, unused(joined), []
 
         def hide(value: Any) -> Any:
             if isinstance(value, str):
@@ -217,16 +179,12 @@ class ChatTokenizer:
         shown = Conversation(messages=messages, learnt=row.learnt, tools=tuple(hide(row.tools)))
         return shown, Hidden(mark=re.compile(f"{mark}([0-9]+){mark}"), texts=texts)
 
-    @staticmethod
-    def _unused(text: str) -> str:
-        for mark in NONCHARACTERS:
-            if mark not in text:
-                return mark
-        raise RowError("uses every noncharacter of Unicode")
-
     def _spans(self, row: Conversation, text: str) -> list[Span]:
         """Characters of the answers that are learnt."""
         found = {index: self._answer_span(row, index, text) for index in sorted(row.learnt)}
+        for index, span in found.items():
+            if span is not None:
+                _check_shown(row.messages[index], index, text[slice(*span)])
         if found[max(found)] is None:
             raise RowError(f"the chat template removes part of its answer, turn {max(found) + 1}")
         return [span for span in found.values() if span is not None]
@@ -237,15 +195,19 @@ class ChatTokenizer:
         None for an earlier answer of which the template takes the reasoning away: learning the
         rest would teach to answer without it.
         """
-        start = self._begins(text, row, index, prompt=True)
+        start = self.template.begins(text, row, index, prompt=True)
         last = index == len(row.messages) - 1
         if start is not None:
-            end = len(text.rstrip()) if last else self._begins(text, row, index + 1, prompt=False)
+            end = (
+                len(text.rstrip())
+                if last
+                else self.template.begins(text, row, index + 1, prompt=False)
+            )
             if end is not None and end > start:
                 return start, self._with_end(text, start, end)
         if row.messages[index].get("tool_calls"):
             return self._called_span(row, index, text, start)
-        return self._located_span(row, index, text)
+        return self._located_span(row, index, text, start)
 
     def _with_end(self, text: str, start: int, end: int) -> int:
         """The end moved behind the mark that ends a turn, where the next turn's is that mark."""
@@ -266,31 +228,26 @@ class ChatTokenizer:
     ) -> Span | None:
         """An answer that is a tool call: up to the first mark that ends a turn."""
         if start is None:
-            before, found, _ = self._around(row, index, text)
+            before, found, _ = self.template.around(row, index, text)
             if not found or not text.startswith(before):
                 raise RowError(f"the chat template rewrites turn {index + 1}")
             start = len(before)
-        ends = [at + len(t) for t in self._ends if (at := text.find(t, start)) >= 0]
+        ends = [at + len(t) for t in self._turn_ends if (at := text.find(t, start)) >= 0]
         return start, min(ends, default=len(text.rstrip()))
 
-    def _around(self, row: Conversation, index: int, text: str) -> tuple[str, str, str]:
-        """What the template puts before one content, a mark for it, and after it."""
-        mark = self._unused(text)
-        plain = {k: v for k, v in row.messages[index].items() if k != "reasoning_content"}
-        messages = list(row.messages)
-        messages[index] = {**plain, "content": mark}
-        return self._render(messages, row.tools).partition(mark)
-
-    def _located_span(self, row: Conversation, index: int, text: str) -> Span | None:
+    def _located_span(
+        self, row: Conversation, index: int, text: str, start: int | None
+    ) -> Span | None:
         """The same for templates that render a conversation's beginning unlike its whole."""
         message = row.messages[index]
-        before, found, after = self._around(row, index, text)
+        before, found, after = self.template.around(row, index, text)
         end = len(text) - len(after)
         if found and text.startswith(before) and text.endswith(after) and len(before) <= end:
             shown, content = text[len(before) : end].strip(), message["content"].strip()
             reasoning = message.get("reasoning_content")
             if shown == content and (not reasoning or reasoning.strip() in text):
-                return len(before), self._behind_token(text, end)
+                begin = len(before) if start is None else min(start, len(before))
+                return begin, self._behind_token(text, end)
             if shown in content:
                 return None
         raise RowError(f"the chat template rewrites turn {index + 1}")

@@ -230,6 +230,12 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
             epoch=state.epoch,
         )
 
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Forget the collectives of an evaluation: they are no part of the next step."""
+        self._waits.clear()
+
     def measured(self) -> dict[str, Any]:
         """This rank's own part of `result.json`; step times are in seconds, the median of them."""
         return {

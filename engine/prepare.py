@@ -10,30 +10,33 @@ import argparse
 import hashlib
 import json
 import os
-import random
 import shutil
 import sys
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine import lengths, tokenise
-from engine.data import ChatTokenizer, chat_template
-from engine.failure import RunError, command
+from engine import sets, tokenise
+from engine.adapter import check_folder
+from engine.advice import advice
+from engine.arrange import HELD_OUT, TRAINED_ON, arrange
+from engine.data import chat_template
+from engine.examples import maker
+from engine.failure import DISK_ERRORS, RunError, command
 from engine.fetch import read_fetched, read_spec
 from engine.record import read_json, tell, write_json
-from engine.rows import files, sources, tables
-from engine.rows.formats import format_named
+from engine.rowfile import RowFile, keep_only
+from engine.rows import tables
 from engine.rows.sources import Source
-from engine.rows.values import Chunk, DataError
-from engine.spec import DataTable, Spec
-from engine.tokenise import NAMED_ROWS, Batch, Counts, Work
+from engine.spec import Spec
+from engine.tokenise import NAMED_ROWS, Counts, Work
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
 DROPPED_TOLD = 20
-PREPARED_VERSION = 2
+PROGRESS_SECONDS = 5.0
+PREPARED_VERSION = 4
 """Counts up when the same data and settings make other tokens than before."""
 
 
@@ -44,14 +47,16 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     model without a usable tokenizer or template.
     """
     model = read_fetched(run).path
-    found = find_sources(spec.data)
+    check_folder(spec)
+    found = sets.find_sources(spec.data.data)
+    apart = sets.find_sources(spec.data.eval_data) if spec.data.eval_data else ()
     tokenizer = load_tokenizer(model)
-    template = chat_template(spec.model.template, tokenizer)
-    data_hash = _hash(spec, found, model, template)
+    made = maker(spec.method.stage, tokenizer, spec.model.template, spec.data.max_length)
+    data_hash = _hash(spec, (*found, *apart), model, _template(spec, tokenizer))
     there = _read_report(run)
     if there is not None and there["data_hash"] == data_hash:
         return there
-    work = work_for(spec.data, ChatTokenizer(tokenizer, template, spec.data.max_length))
+    work = sets.work_for(spec.data, spec.method.stage, made)
     part = run / "prepared.tmp"
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -59,42 +64,20 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     except FileNotFoundError:  # it is not made again: somebody removed it
         raise RunError("disk_full", f"{run}: the run folder is gone") from None
     try:
-        report = _taken_over(run, part, data_hash, found) or _write(spec, found, work, part)
+        report = _taken_over(run, part, data_hash, found) or _write(
+            spec, found, apart, work, part, _Progress(run)
+        )
         report = {**report, "data_hash": data_hash, "template": _template_name(spec)}
         write_json(part / "report.json", report)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            why = os.strerror(error.errno)
+            raise RunError("disk_full", f"{run}: cannot write the prepared rows: {why}") from None
         raise
     shutil.rmtree(run / "prepared", ignore_errors=True)
     os.replace(part, run / "prepared")
     return report
-
-
-def find_sources(table: DataTable) -> tuple[Source, ...]:
-    """The data sets of a run.
-
-    Raises RunError (bad_data) when one is not there.
-    """
-    try:
-        found = sources.sources(table.data)
-    except DataError as error:
-        raise RunError("bad_data", f"{error.what}; {error.fix}") from None
-    for source in found:
-        if not source.path.exists():
-            raise RunError("bad_data", f"{source.path}: no such data file")
-    return found
-
-
-def work_for(table: DataTable, maker: tokenise.Maker) -> Work:
-    """What is done with each row.
-
-    Raises RunError (bad_data) for columns that no format has.
-    """
-    try:
-        reading = sources.reading(table.columns, table.model_name, table.model_author)
-    except DataError as error:
-        raise RunError("bad_data", f"{error.what}; {error.fix}") from None
-    return Work(maker=maker, reading=reading, system=table.system)
 
 
 def load_tokenizer(model: Path) -> Any:
@@ -115,7 +98,14 @@ def load_tokenizer(model: Path) -> Any:
 
 
 def _template_name(spec: Spec) -> str:
+    if spec.method.stage == "pretrain":
+        return "none"
     return spec.model.template or "the model's own"
+
+
+def _template(spec: Spec, tokenizer: Any) -> str:
+    plain = spec.method.stage == "pretrain"
+    return "" if plain else chat_template(spec.model.template, tokenizer)
 
 
 def _taken_over(
@@ -123,14 +113,17 @@ def _taken_over(
 ) -> dict[str, Any] | None:
     """What another run beside this one prepared of the same rows by the same settings."""
     for file in sorted(run.parent.glob("*/prepared/report.json")):
-        other, rows = file.parent.parent, file.parent / "rows.arrow"
+        other = file.parent.parent
         report = _read_report(other)
         if other == run or report is None or report["data_hash"] != data_hash or not _is_own(other):
             continue
         with suppress(OSError):
-            _link(rows, part / "rows.arrow")
+            for name in (TRAINED_ON, HELD_OUT):
+                if name == TRAINED_ON or report["eval_examples"]:
+                    _link(file.parent / name, part / name)
             return _under_names(report, [str(source.path) for source in found])
-        (part / "rows.arrow").unlink(missing_ok=True)
+        for name in (TRAINED_ON, HELD_OUT):
+            (part / name).unlink(missing_ok=True)
     return None
 
 
@@ -161,207 +154,94 @@ def _under_names(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, A
     }
 
 
-def _write(spec: Spec, found: Sequence[Source], work: Work, folder: Path) -> dict[str, Any]:
-    whole, sets, ranges = Counts(), [], []
+class _Progress:
+    """Tells the run's dashboard how far it is, every few seconds."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._rows = 0
+        self._told = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        """That many more rows are done."""
+        self._rows += rows
+        if time.monotonic() - self._told >= PROGRESS_SECONDS:
+            self._told = time.monotonic()
+            detail = f"{self._rows:,} rows"
+            tell(self._run, {}, "phase", phase="preparing", progress=None, detail=detail)
+
+
+def _write(
+    spec: Spec,
+    found: Sequence[Source],
+    apart: Sequence[Source],
+    work: Work,
+    folder: Path,
+    progress: _Progress,
+) -> dict[str, Any]:
+    """Both the rows to train on and a second set to evaluate on, if there is one."""
+    report = _write_rows(spec, found, work, folder / TRAINED_ON, progress)
+    held = _write_rows(spec, apart, work, folder / HELD_OUT, progress) if apart else None
+    return {**report, **arrange(spec, folder), "eval": held, "stage": spec.method.stage}
+
+
+def _write_rows(
+    spec: Spec, found: Sequence[Source], work: Work, path: Path, progress: _Progress
+) -> dict[str, Any]:
+    whole, parts, ranges = Counts(), [], []
     columns = tokenise.schema(work.maker.columns)
     named: list[dict[str, Any]] = []
-    with _Arrow(folder / "rows.arrow", columns) as out:
+    with RowFile(path, columns) as out:
         for source in found:
-            counts, row_format = _write_set(source, spec.data, work, out)
+            counts, row_format = _write_set(source, work, out, progress)
             ranges.append((whole.kept, whole.kept + counts.kept))
-            named += dropped_rows(source, counts)
-            sets.append(set_report(source, counts, row_format))
+            named += sets.dropped_rows(source, counts)
+            parts.append(sets.set_report(source, counts, row_format))
             whole.add(counts)
-    reason = refusal(whole, spec.data, found, named)
+    reason = sets.refusal(whole, spec.data, found, named, work.reading)
     if reason is not None:
         raise RunError("bad_data", reason)
-    taken = _taken(found, ranges, spec.training.seed)
+    taken = sets.rows_taken(found, ranges, spec.training.seed)
     if taken is not None:
-        _rewrite(folder / "rows.arrow", taken)
+        keep_only(path, taken)
     return {
-        **summary(whole, spec.data.max_length),
+        **sets.summary(whole, sets.cut_length(spec.method.stage, spec.data)),
         "schema": 1,
         "kept": whole.kept if taken is None else len(taken),
         "usable": whole.kept,
         "dropped": named[:NAMED_ROWS],
-        "sets": sets,
-        "format": ", ".join(sorted({str(part["format"]) for part in sets})),
-    }
-
-
-def summary(counts: Counts, max_length: int) -> dict[str, Any]:
-    """Counts of rows and tokens as plain values; tokens are those of one pass over every set."""
-    kept = lengths.cut(counts.lengths, max_length)
-    return {
-        "rows": counts.rows,
-        "kept": counts.kept,
-        "dropped_rows": counts.dropped_rows,
-        "cut_rows": counts.cut_rows,
-        "unfilled_rows": counts.unfilled_rows,
-        "lengths": lengths.percentiles(kept) if kept else {},
-        "whole_lengths": lengths.percentiles(counts.lengths) if counts.lengths else {},
-        "histogram": lengths.histogram(counts.lengths),
-        "total_tokens": counts.total_tokens,
-        "trained_tokens": counts.trained_tokens,
+        "sets": parts,
+        "format": ", ".join(sorted({str(part["format"]) for part in parts})),
     }
 
 
 def _write_set(
-    source: Source, table: DataTable, work: Work, out: _Arrow
+    source: Source, work: Work, out: RowFile, progress: _Progress
 ) -> tuple[Counts, str | None]:
     """Append the usable rows of one set; what became of its rows, and their format."""
     counts, said = Counts(), None
-    for batch in set_batches(source, table, work):
+    for batch in sets.set_batches(source, work):
         counts.add(batch.counts)
         said = said or batch.format
         out.write(batch.content)
+        progress.add(batch.counts.rows)
     return counts, said
 
 
-def set_batches(source: Source, table: DataTable, work: Work) -> Iterator[Batch]:
-    """The rows of one set, done.
-
-    Raises RunError (bad_data) where its file cannot be read from there on.
-    """
-    expected = None if table.data_format == "auto" else format_named(table.data_format)
-    try:
-        processes = tokenise.processes_for(files.disk_bytes(source.path))
-        chunks = _readable(source)
-        yield from tokenise.batches(chunks, work, expected, processes)
-    except DataError as error:
-        raise unreadable(source, error) from None
-
-
-def _readable(source: Source) -> Iterator[Chunk]:
-    try:
-        yield from files.chunks(source.path)
-    except OSError as error:
-        raise RunError("bad_data", f"{source.path}: {error.strerror or error}") from None
-
-
-def unreadable(source: Source, error: DataError) -> RunError:
-    """A file that cannot be used, in one sentence."""
-    unit = files.file_type(source.path).unit if error.line else ""
-    place = f"{unit} {error.line}: " if error.line else ""
-    return RunError("bad_data", f"{source.path}: {place}{error.what}; {error.fix}")
-
-
-def dropped_rows(source: Source, counts: Counts) -> list[dict[str, Any]]:
-    """The first bad rows of a set: where they are, and why they are not used."""
-    unit = files.file_type(source.path).unit
-    return [
-        {"file": str(source.path), "unit": unit, "line": line, "reason": reason}
-        for line, reason in counts.dropped
-    ]
-
-
-def set_report(source: Source, counts: Counts, row_format: str | None) -> dict[str, Any]:
-    """What became of one set, as plain values."""
-    taken = source.rows_of(counts.kept)
-    return {
-        "file": str(source.path),
-        "format": row_format,
-        "rows": counts.rows,
-        "usable": counts.kept,
-        "dropped_rows": counts.dropped_rows,
-        "taken": taken,
-    }
-
-
-def _taken(
-    found: Sequence[Source], ranges: Sequence[tuple[int, int]], seed: int
-) -> list[int] | None:
-    """Positions of the rows that an epoch has, in order; None when it has each row once."""
-    if all(source.rows is None and source.weight == 1 for source in found):
-        return None
-    taken: list[int] = []
-    for number, (source, (first, after)) in enumerate(zip(found, ranges, strict=True)):
-        usable = after - first
-        passes, rest = divmod(source.rows_of(usable), usable) if usable else (0, 0)
-        chosen = random.Random(f"{seed} {number}").sample(range(first, after), rest)
-        taken += sorted([*range(first, after)] * passes + chosen)
-    return taken
-
-
-class _Arrow:
-    """An Arrow stream that is written batch by batch."""
-
-    def __init__(self, path: Path, schema: Any) -> None:
-        import pyarrow as pa  # type: ignore[import-untyped]
-
-        self._schema = schema
-        self._file = pa.OSFile(str(path), "wb")
-        self._stream = pa.ipc.new_stream(self._file, schema)
-
-    def write(self, content: bytes) -> None:
-        """Add a record batch."""
-        import pyarrow as pa
-
-        batch = pa.ipc.read_record_batch(pa.py_buffer(content), self._schema)
-        if batch.num_rows:
-            self._stream.write_batch(batch)
-
-    def __enter__(self) -> _Arrow:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stream.close()
-        self._file.close()
-
-
-def _rewrite(path: Path, taken: Sequence[int]) -> None:
-    """Keep the rows at these positions, which are in order."""
-    import pyarrow as pa
-
-    whole = path.with_name("usable.arrow")
-    os.replace(path, whole)
-    with (
-        pa.memory_map(str(whole)) as source,
-        pa.ipc.open_stream(source) as stream,
-        pa.OSFile(str(path), "wb") as file,
-        pa.ipc.new_stream(file, stream.schema) as out,
-    ):
-        for batch, positions in _positions(stream, taken):
-            out.write_batch(batch.take(pa.array(positions, pa.int64())))
-    whole.unlink()
-
-
-def _positions(stream: Any, taken: Sequence[int]) -> Iterator[tuple[Any, list[int]]]:
-    first = 0
-    for batch in stream:
-        after = first + batch.num_rows
-        inside = taken[bisect_left(taken, first) : bisect_left(taken, after)]
-        if inside:
-            yield batch, [place - first for place in inside]
-        first = after
-
-
-def refusal(
-    counts: Counts,
-    table: DataTable,
-    found: Sequence[Source],
-    named: Sequence[Mapping[str, Any]],
-) -> str | None:
-    """Why a run would not start with what became of these rows; None when it would."""
-    if counts.rows == 0:
-        return ", ".join(str(source.path) for source in found) + ": has no rows"
-    percent = 100 * counts.dropped_rows / counts.rows
-    if counts.kept and percent <= table.max_dropped_percent:
-        return None
-    first = named[0]
-    return (
-        f"{first['file']}: {counts.dropped_rows} of {counts.rows} rows cannot be used "
-        f"({percent:.1f} %, {table.max_dropped_percent:g} % allowed); the first is "
-        f"{first['unit']} {first['line']}: {first['reason']}"
-    )
+def _is_random(spec: Spec, found: Sequence[Source]) -> bool:
+    """Whether the seed decides which rows there are, or their order."""
+    sampled = any(source.rows is not None or source.weight != 1 for source in found)
+    return sampled or spec.data.eval_split > 0 or spec.method.stage == "kto"
 
 
 def _hash(spec: Spec, found: Sequence[Source], model: Path, template: str) -> str:
     """What the tokens depend on, as one SHA-256."""
     whole = hashlib.sha256()
-    settings = spec.data.model_dump(exclude={"data", "max_dropped_percent"})
-    sets = [[source.rows, source.weight] for source in found]
-    depends = ["prepared", PREPARED_VERSION, settings, sets, spec.training.seed, template]
+    settings = spec.data.model_dump(exclude={"data", "eval_data"})
+    settings["eval_data"] = spec.data.eval_data is not None
+    taken = [[source.rows, source.weight] for source in found]
+    depends = ["prepared", PREPARED_VERSION, spec.method.stage, settings, taken]
+    depends += [spec.training.seed if _is_random(spec, found) else None, template]
     whole.update(json.dumps(depends, sort_keys=True).encode())
     data = [
         file
@@ -421,7 +301,7 @@ def main() -> int:
         report = prepare(spec, run)
         for line in told(report):
             print(line)  # noqa: T201
-        for warning in warnings(report, spec.data.max_length):
+        for warning in [*warnings(report, spec.data.max_length), *advice(report, spec)]:
             print(warning, file=sys.stderr)  # noqa: T201
             tell(run, {}, "warn", text=warning)
 
@@ -439,6 +319,11 @@ def told(report: Mapping[str, Any]) -> list[str]:
         f"{report['trained_tokens']:,} of {report['total_tokens']:,} tokens are learnt "
         f"({share:.1f} %)",
     ]
+    trained, held = report["examples"], report["eval_examples"]
+    what = "blocks" if report["stage"] == "pretrain" else "rows"
+    if held or what == "blocks":
+        evaluated = f", {held:,} to evaluate on" if held else ""
+        lines[0] += f"; {trained:,} {what} to train on{evaluated}"
     for row in report["dropped"][:DROPPED_TOLD]:
         lines.append(f"dropped: {row['file']}, {row['unit']} {row['line']}: {row['reason']}")
     more = report["dropped_rows"] - len(lines[3:])
@@ -450,11 +335,16 @@ def warnings(report: Mapping[str, Any], max_length: int) -> list[str]:
     said = [cut_warning(report, max_length)]
     if report["unfilled_rows"]:
         said.append(
-            f"{report['unfilled_rows']:,} rows have {{{{NAME}}}} or {{{{AUTHOR}}}} in them: set "
+            f"rows with {{{{NAME}}}} or {{{{AUTHOR}}}} in them: {report['unfilled_rows']:,}; set "
             "model_name and model_author, or they are learnt as they stand"
         )
+    if report["skipped_answers"]:
+        said.append(
+            f"earlier answers that are not learnt: {report['skipped_answers']:,}; the chat "
+            "template takes their reasoning away, and the rest would teach to answer without it"
+        )
     for part in report["sets"]:
-        if part["taken"] > part["usable"]:
+        if part["repeats"]:
             said.append(
                 f"{part['file']}: {part['usable']:,} usable rows, seen {part['taken']:,} times "
                 "in an epoch: some repeat"

@@ -62,7 +62,49 @@ def _for_4bit_shards(spec: Spec) -> str:
     return "strategy=zero2" if spec.parallel.offload == "optimizer" else "strategy=fsdp"
 
 
+def _takes_from_weights(spec: Spec) -> bool:
+    return spec.method.init_lora_weights not in ("default", "gaussian")
+
+
 METHOD_RULES = (
+    Rule(
+        setting="per_device_train_batch_size",
+        broken=lambda s: (
+            s.method.stage == "kto"
+            and s.method.loss_type in (None, "kto")
+            and s.training.per_device_train_batch_size < 2
+        ),
+        why="loss_type=kto sets each row against another of its micro-batch, and 1 row has none",
+        nearest="per_device_train_batch_size=2",
+    ),
+    Rule(
+        setting="init_lora_weights",
+        broken=lambda s: _takes_from_weights(s) and s.method.stage in ("dpo", "kto"),
+        why="the reference is the model with its adapter off, which then lacks what the adapter "
+        "took from its weights",
+        nearest="init_lora_weights=default",
+    ),
+    Rule(
+        setting="init_lora_weights",
+        broken=lambda s: _takes_from_weights(s) and s.method.method == "qlora",
+        why="a part taken out of 4-bit weights leaves them rounded differently",
+        nearest="init_lora_weights=default",
+    ),
+    Rule(
+        setting="init_lora_weights",
+        broken=lambda s: _takes_from_weights(s) and s.parallel.strategy in ("zero3", "fsdp"),
+        why="the adapter starts from whole matrices, of which each rank has a share",
+        nearest="init_lora_weights=default",
+    ),
+    Rule(
+        setting="init_lora_weights",
+        broken=lambda s: (
+            _takes_from_weights(s)
+            and (s.method.use_dora or bool(s.method.modules_to_save) or s.method.stage == "reward")
+        ),
+        why="it is saved as the difference to its start, which has only the adapter's two matrices",
+        nearest="init_lora_weights=default",
+    ),
     Rule(
         setting="strategy",
         broken=lambda s: s.method.method == "qlora" and s.parallel.strategy == "zero3",

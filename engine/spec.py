@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self, get_args
 import tomlkit
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -19,17 +18,13 @@ from pydantic import (
 )
 
 from engine.events import printable
+from engine.methods import METRICS, STAGE_FORMAT, MethodTable
+from engine.methods import STAGE_OF as STAGE_OF
+from engine.table import LARGEST, Table
 
-Method = Literal["full", "lora", "qlora"]
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "layer_split"]
 DeviceKind = Literal["cuda", "npu", "cpu"]
-
-
-LARGEST = 2**31 - 1
-"""Upper end of counts: what the trainer's libraries hold in 32 bits."""
 MOST_DEVICES = 65_536
-MOST_RANK = 2**20
-"""Far above the width of any matrix, which is the most an adapter's rank can use."""
 LONGEST_TIMEOUT_SECONDS = 7 * 24 * 3600
 
 
@@ -45,12 +40,6 @@ OFFLOADS: Mapping[Strategy, tuple[str, ...]] = {
 
 class SpecError(ValueError):
     """A spec or a setting that cannot be used; the text says what, where and how to fix it."""
-
-
-def _module_names(text: str) -> str:
-    if not all(part.strip() for part in text.split(",")):
-        raise ValueError(f"{text!r} has an empty module name: write all-linear, or q_proj,v_proj")
-    return text
 
 
 def _column_pairs(text: str | None) -> str | None:
@@ -72,13 +61,7 @@ def _some_steps(steps: int) -> int:
     return steps
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
-
-
-class ModelTable(_Table):
+class ModelTable(Table):
     """Which weights are trained."""
 
     model: str = Field(min_length=1)
@@ -95,14 +78,21 @@ class ModelTable(_Table):
     """A shipped chat template; None uses the model's own."""
 
 
-class DataTable(_Table):
+class DataTable(Table):
     """Which rows are learnt, and how they become tokens."""
 
     data: str = Field(min_length=1)
     """A data file or several, as `a.jsonl,b.parquet#500,c.csv*0.5`: rows taken, times seen."""
-    data_format: Literal["auto", "messages", "alpaca", "query_response", "prompt_completion"] = (
-        "auto"
-    )
+    data_format: Literal[
+        "auto",
+        "messages",
+        "alpaca",
+        "query_response",
+        "prompt_completion",
+        "text",
+        "preference",
+        "kto",
+    ] = "auto"
     """Shape of a row; `auto` looks at the first one of each set."""
     columns: Annotated[str | None, AfterValidator(_column_pairs)] = None
     """Names of a file's columns, as `instruction=question,output=answer`: ours=theirs."""
@@ -116,24 +106,27 @@ class DataTable(_Table):
     """Tokens a row may have; longer rows are cut at the end."""
     max_dropped_percent: float = Field(default=1.0, ge=0, le=100)
     """Rows that may be unusable, in percent, before the run refuses to start."""
+    eval_data: str | None = Field(default=None, min_length=1)
+    """A second file, of rows to evaluate on; None evaluates on `eval_split`, if on anything."""
+    eval_split: float = Field(default=0.0, ge=0, le=0.5)
+    """Share of the rows that is held out of training and evaluated on; same seed, same rows."""
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there are rows to evaluate on."""
+        return self.eval_data is not None or self.eval_split > 0
+
+    @model_validator(mode="after")
+    def _one_place_to_evaluate(self) -> Self:
+        if self.eval_data is not None and self.eval_split > 0:
+            raise ValueError(
+                "eval_data and eval_split are both set: a run evaluates on a file or on a share "
+                "of its own rows; leave one out"
+            )
+        return self
 
 
-class MethodTable(_Table):
-    """Which parameters are trained."""
-
-    method: Method
-    """All weights, an adapter on 16- or 32-bit weights, or an adapter on 4-bit weights."""
-    lora_rank: int = Field(default=16, ge=1, le=MOST_RANK)
-    """Rank of the adapter; unused by `full`."""
-    lora_alpha: int = Field(default=32, ge=1, le=LARGEST)
-    """Scale of the adapter, divided by the rank."""
-    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of adapter inputs dropped in training."""
-    target_modules: Annotated[str, AfterValidator(_module_names)] = "all-linear"
-    """`all-linear`, or module names separated by commas."""
-
-
-class ParallelTable(_Table):
+class ParallelTable(Table):
     """How the ranks share the work."""
 
     strategy: Strategy
@@ -203,7 +196,7 @@ class ParallelTable(_Table):
         return self
 
 
-class TrainingTable(_Table):
+class TrainingTable(Table):
     """The optimisation, in Hugging Face's names."""
 
     num_train_epochs: float = Field(default=3.0, gt=0, le=1e6)
@@ -243,10 +236,14 @@ class TrainingTable(_Table):
     save_steps: int = Field(default=500, ge=1, le=LARGEST)
     """Optimizer steps between two checkpoints."""
     save_total_limit: int = Field(default=2, ge=1, le=LARGEST)
-    """Checkpoints kept."""
+    """Checkpoints kept, beside the best one of a run that evaluates."""
+    eval_steps: int | None = Field(default=None, ge=1, le=LARGEST)
+    """Optimizer steps between two evaluations; None evaluates whenever a checkpoint is saved."""
+    metric_for_best_model: str | None = None
+    """What tells the best checkpoint, which becomes the model; None is `eval_loss`."""
 
 
-class Spec(_Table):
+class Spec(Table):
     """One run of the trainer."""
 
     version: Literal[1] = 1
@@ -270,8 +267,50 @@ class Spec(_Table):
             )
         return self
 
+    @model_validator(mode="after")
+    def _rows_suit_the_stage(self) -> Self:
+        stage, given = self.method.stage, self.data.data_format
+        wanted = STAGE_FORMAT.get(stage)
+        if given != "auto" and given != wanted and (wanted or given in STAGE_FORMAT.values()):
+            suits = [name for name, form in STAGE_FORMAT.items() if form == given] or ["sft"]
+            raise ValueError(
+                f"stage={stage} cannot read rows in the format `{given}`: "
+                f"set stage={' or '.join(suits)}, or give other rows"
+            )
+        if stage == "pretrain" and self.data.system is not None:
+            raise ValueError(
+                "system is not used by stage=pretrain, which has no turns: leave it out"
+            )
+        return self
 
-TABLES: Mapping[str, type[_Table]] = {
+    @model_validator(mode="after")
+    def _evaluates_in_time(self) -> Self:
+        training = self.training
+        metric = training.metric_for_best_model
+        if not self.data.evaluates:
+            for name in ("eval_steps", "metric_for_best_model"):
+                if getattr(training, name) is not None:
+                    raise ValueError(
+                        f"{name} needs rows to evaluate on: set eval_split=0.1 or eval_data"
+                    )
+            return self
+        known = METRICS[self.method.stage]
+        if metric is not None and metric not in known:
+            raise ValueError(
+                f"metric_for_best_model={metric} is not measured by stage={self.method.stage}: "
+                f"it has {', '.join(known)}"
+            )
+        every = training.eval_steps
+        if every is not None and training.save_steps % every:
+            next_save = -(-training.save_steps // every) * every
+            raise ValueError(
+                f"save_steps {training.save_steps} is no multiple of eval_steps {every}, "
+                f"so a best model could go unsaved: set save_steps={next_save}"
+            )
+        return self
+
+
+TABLES: Mapping[str, type[Table]] = {
     "model": ModelTable,
     "data": DataTable,
     "method": MethodTable,
@@ -310,8 +349,27 @@ ALIASES: Mapping[str, str] = {
     "num_gpus": "num_devices",
     "torch_dtype": "dtype",
     "attn_impl": "attn_implementation",
+    "rlhf_type": "stage",
+    "pref_beta": "beta",
+    "pref_loss": "loss_type",
+    "kto_chosen_weight": "desirable_weight",
+    "kto_rejected_weight": "undesirable_weight",
+    "eval_dataset": "eval_data",
+    "val_dataset": "eval_data",
+    "val_size": "eval_split",
+    "split_dataset_ratio": "eval_split",
+    "adapters": "adapter",
+    "adapter_name_or_path": "adapter",
+    "additional_target": "modules_to_save",
+    "init_weights": "init_lora_weights",
 }
 """Names other trainers use → ours; accepted on input only."""
+
+VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
+    "stage": {"pt": "pretrain", "rm": "reward"},
+    "init_lora_weights": {"true": "default"},
+}
+"""Setting → values other trainers use → ours; accepted on input only."""
 
 
 def setting_name(key: str) -> str:
@@ -344,6 +402,8 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
     info = setting_info(name)
     if isinstance(value, str) and value.lower() in ("none", "null", "") and _optional(info):
         return name, None
+    if isinstance(value, str):
+        value = VALUE_ALIASES.get(name, {}).get(value.lower(), value)
     if isinstance(value, str) and name == "devices":
         value = tuple(part for part in value.split(",") if part)
     if isinstance(value, str) and not _is_unicode(value):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -15,19 +16,26 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from itertools import chain
 from multiprocessing import get_context
+from threading import Thread
 from typing import Any, Protocol
 
+from engine.data import Tokens
 from engine.failure import RunError
+from engine.methods import STAGES_OF
 from engine.rows import formats
 from engine.rows.formats import Readable, RowFormat
 from engine.rows.sources import Reading
-from engine.rows.turns import with_system
+from engine.rows.turns import system_before
 from engine.rows.values import Chunk, Conversation, RowError
 
 NAMED_ROWS = 100
 """Bad rows that are named; further ones are counted."""
 BYTES_PER_PROCESS = 4 * 1024**2
 """Of data, below which another process is not worth its start."""
+PARENT_SECONDS = 1.0
+"""How often a process looks whether its parent lives."""
+MOST_PROCESSES = 8
+"""Each holds some 150 MB; with these a file of any size is prepared in less than 2 GB."""
 AHEAD = 3
 """Chunks in flight for each process: one worked on, one waiting, one being written."""
 
@@ -43,6 +51,11 @@ class Example(Protocol):
     @property
     def kept(self) -> int:
         """Tokens of what is left of it."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """Tokens that pass through the model."""
         ...
 
     @property
@@ -69,6 +82,10 @@ class Work:
     maker: Maker
     reading: Reading
     system: str | None
+    expected: RowFormat | None = None
+    """The only format that is read; None takes that of a set's first row."""
+    reads: type = Conversation
+    """What a row must hold for the stage."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -87,6 +104,10 @@ class Counts:
     trained_tokens: int = 0
     unfilled_rows: int = 0
     """Rows with a placeholder that nothing was given for."""
+    skipped_answers: int = 0
+    """Answers without a loss, because the template takes their reasoning away."""
+    renamed_rows: int = 0
+    """Rows with the columns that the setting `columns` names."""
 
     def drop(self, line: int, reason: str) -> None:
         """Count a row that is not used."""
@@ -101,14 +122,18 @@ class Counts:
         self.kept += 1
         self.cut_rows += example.kept < example.length
         self.lengths[example.length] += 1
-        self.total_tokens += example.kept
+        self.total_tokens += example.total
         self.trained_tokens += example.trained
+        if isinstance(example, Tokens):
+            self.skipped_answers += example.skipped
 
     def add(self, other: Counts) -> None:
         """Count the rows of another part."""
         for name in ("rows", "kept", "dropped_rows", "cut_rows", "total_tokens", "trained_tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unfilled_rows += other.unfilled_rows
+        self.renamed_rows += other.renamed_rows
+        self.skipped_answers += other.skipped_answers
         self.lengths.update(other.lengths)
         self.dropped += other.dropped[: NAMED_ROWS - len(self.dropped)]
 
@@ -140,7 +165,7 @@ def batches(
         return
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_start, initargs=(work,)
+        processes, mp_context=context, initializer=_start, initargs=(work, os.getpid())
     ) as pool:
         waiting: deque[Future[Batch]] = deque()
         try:
@@ -160,9 +185,17 @@ def batches(
 _work: Work | None = None
 
 
-def _start(work: Work) -> None:
+def _start(work: Work, parent: int) -> None:
     global _work
     _work = work
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """A parent that was killed leaves nobody to send work, or to end this process."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    os._exit(1)
 
 
 def _in_child(chunk: Chunk, row_format: RowFormat | None) -> Batch:
@@ -200,6 +233,7 @@ def make_batch(chunk: Chunk, row_format: RowFormat | None, work: Work) -> Batch:
             continue
         counts.keep(example)
         counts.unfilled_rows += has_placeholder(content)
+        counts.renamed_rows += work.reading.applies(row)
         kept.append(example)
     return Batch(
         counts=counts,
@@ -216,8 +250,11 @@ def read(row: Any, row_format: RowFormat | None, work: Work) -> Readable:
     if isinstance(row, RowError):
         raise row
     row = work.reading.row(row)
-    content = formats.read(row, row_format or formats.format_of(row))
-    return with_system(content, work.system) if isinstance(content, Conversation) else content
+    known = row_format or formats.format_of(row)
+    content: Readable = system_before(formats.read(row, known), work.system)
+    if not isinstance(content, work.reads):
+        raise RowError(f"in the format `{known.name}`: set stage={STAGES_OF[known.name]}")
+    return content
 
 
 def has_placeholder(content: Readable) -> bool:
@@ -227,7 +264,7 @@ def has_placeholder(content: Readable) -> bool:
 
 def schema(columns: Sequence[str]) -> Any:
     """The Arrow schema of examples with these columns."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     return pa.schema({name: pa.list_(pa.int32()) for name in columns})
 
@@ -251,4 +288,4 @@ def _arrow(examples: Sequence[Example], columns: Sequence[str]) -> bytes:
 def processes_for(size_bytes: int) -> int:
     """Processes worth starting for that much data: as many as there are cores, none for little."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(cores or 1, size_bytes // BYTES_PER_PROCESS))
+    return max(1, min(cores or 1, MOST_PROCESSES, size_bytes // BYTES_PER_PROCESS))

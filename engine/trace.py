@@ -93,11 +93,23 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
 
 
 def _check(spec: Spec) -> None:
+    from engine import adapter
+
     strategy = spec.parallel.strategy
     if strategy not in TRACED:
         raise UntraceableError(
             f"strategy={strategy} is not traced, only {' and '.join(TRACED)}: "
             "what its ranks share is simulated"
+        )
+    if spec.method.stage not in ("sft", "pretrain"):
+        raise UntraceableError(
+            f"stage={spec.method.stage} is not traced: its loss is another, and its reference "
+            "model passes too"
+        )
+    if adapter.takes_from_weights(spec):
+        raise UntraceableError(
+            f"init_lora_weights={spec.method.init_lora_weights} is not traced: it is made of "
+            "weights, and there are none"
         )
     if spec.model.attn_implementation == "flash_attention_2":
         raise UntraceableError(
@@ -133,18 +145,18 @@ def _adapted(spec: Spec, model: Any) -> Any:
     """The model with 4-bit layers and the adapter, where the method asks for them."""
     import torch
 
+    from engine import adapter
     from engine import model as models
     from engine.fakes import quantised
 
     if spec.method.method == "qlora":
         quantised(model, models.quantization(spec))
-    models.check_targets(spec, model)
-    adapter = models.adapter_config(spec, None)
-    if adapter is None:
+    if spec.method.method == "full":
         return model
     from peft import get_peft_model
 
-    model = get_peft_model(model, adapter, low_cpu_mem_usage=True)
+    adapter.check_modules(spec, model)
+    model = get_peft_model(model, adapter.new_config(spec, None), low_cpu_mem_usage=True)
     # TRL holds the adapter of a 4-bit model in bfloat16, everything else PEFT holds in float32.
     narrow = spec.method.method == "qlora" and spec.model.dtype == "bfloat16"
     for module in model.modules():

@@ -130,11 +130,18 @@ def with_preset(answers: Answers, preset: Preset) -> Answers:
 def absolute(answers: Answers) -> Answers:
     """Answers whose model and data are absolute paths where they are files.
 
-    A run starts in its own folder, so a relative path would point elsewhere.
+    A run starts in its own folder, so a relative path would point elsewhere. An adapter to go on
+    with brings the settings that it was made with.
     Raises ProblemError, naming the option, for what cannot be a path.
     """
+    settings = dict(answers.settings)
+    if settings.get("eval_data"):
+        settings["eval_data"] = _absolute_data(settings["eval_data"])
+    if settings.get("adapter"):
+        settings = _with_adapter(settings)
     return replace(
         answers,
+        settings=settings,
         model=_absolute_model(answers.model) if answers.model else answers.model,
         data=_absolute_data(answers.data) if answers.data else answers.data,
     )
@@ -149,6 +156,25 @@ def _absolute_data(name: str) -> str:
     from wizard.probe.dataset import absolute_data
 
     return absolute_data(name)
+
+
+def _with_adapter(settings: dict[str, Any]) -> dict[str, Any]:
+    from engine.spec import parse_setting
+    from wizard.probe.adapter import read_adapter
+
+    folder = paths.expanded(settings["adapter"], "adapter").absolute()
+    found = dict(parse_setting(name, value) for name, value in read_adapter(folder).items())
+    for name, value in found.items():
+        if settings.get(name, value) != value:
+            raise ProblemError(
+                Problem(
+                    what=f"{name}={settings[name]} is fixed, but the adapter has {name}={value}",
+                    where=str(folder),
+                    fix=f"leave {name} out",
+                    exit_code=2,
+                )
+            )
+    return {**settings, **found, "adapter": str(folder)}
 
 
 def _exists(path: Path) -> bool:

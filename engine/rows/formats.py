@@ -10,8 +10,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.rows.preference import (
+    JUDGED,
+    LABELS,
+    OTHER_ANSWER,
+    SIDES,
+    TURNS,
+    is_judged,
+    read_judged,
+    read_pair,
+)
 from engine.rows.turns import Turn, conversation, parsed, read_turns, said, text
-from engine.rows.values import Conversation, RowError
+from engine.rows.values import Conversation, Document, RowError
 
 
 class Readable(Protocol):
@@ -32,6 +42,8 @@ class RowFormat:
     optional: tuple[str, ...]
     read: Callable[[Mapping[str, Any]], Readable]
     """Raises RowError with the reason when the row cannot be used."""
+    surely: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether the keys mean what they do in this format, where other rows have them too."""
 
     def recognises(self, row: Any) -> bool:
         """Whether a row has the keys of this format."""
@@ -44,10 +56,6 @@ class RowFormat:
 
 def _which(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
     return next((name for name in names if name in row), None)
-
-
-TURNS = ("messages", "conversations", "conversation")
-"""OpenAI's name for a list of turns, and ShareGPT's."""
 
 
 def _messages(row: Mapping[str, Any]) -> Conversation:
@@ -110,8 +118,29 @@ def _history(value: Any) -> list[Turn]:
     return turns
 
 
+def _text(row: Mapping[str, Any]) -> Document:
+    content = text(row["text"], "`text`")
+    if not content.strip():
+        raise RowError("`text` is empty")
+    return Document(text=content)
+
+
 AROUND = ("system", "tools", "history")
+ASKED = ("prompt", "instruction", "input", *TURNS)
 FORMATS: tuple[RowFormat, ...] = (
+    RowFormat(
+        name="preference",
+        keys=((SIDES[0], OTHER_ANSWER), (SIDES[1], OTHER_ANSWER)),
+        optional=(*ASKED, *AROUND),
+        read=read_pair,
+    ),
+    RowFormat(
+        name="kto",
+        keys=(JUDGED, LABELS),
+        optional=(*ASKED, *AROUND),
+        read=read_judged,
+        surely=is_judged,
+    ),
     RowFormat(name="messages", keys=(TURNS,), optional=("system", "tools"), read=_messages),
     RowFormat(
         name="alpaca",
@@ -126,6 +155,7 @@ FORMATS: tuple[RowFormat, ...] = (
         optional=AROUND,
         read=_prompt_completion,
     ),
+    RowFormat(name="text", keys=(("text",),), optional=(), read=_text),
 )
 """In the order in which they are looked for."""
 
@@ -143,8 +173,11 @@ def format_of(row: Any) -> RowFormat:
     if not isinstance(row, Mapping):
         raise RowError("not a JSON object")
     for known in FORMATS:
-        if known.recognises(row):
+        if known.recognises(row) and (known.surely is None or known.surely(row)):
             return known
+    lists = [name for name, value in row.items() if isinstance(value, list) and value]
+    if len(lists) == 1 and isinstance(row[lists[0]][0], dict):
+        raise RowError(f"holds a list under `{lists[0]}`: if that has the rows, save it alone")
     raise RowError(f"no known format: its keys are {_keys(row)}")
 
 

@@ -40,7 +40,7 @@ def sources(text: str) -> tuple[Source, ...]:
     backslash never separates. Raises DataError for a count or a weight of nothing.
     """
     whole = _path(text)
-    if _exists(whole):
+    if exists(whole):
         return (Source(path=whole),)
     return tuple(_source(part.strip().replace("\\,", ",")) for part in SEPARATOR.split(text))
 
@@ -50,7 +50,7 @@ def _source(part: str) -> Source:
         raise DataError("a data set has no name", FIX)
     whole = _path(part)
     found = SAMPLED.fullmatch(part)
-    if _exists(whole) or found is None:
+    if exists(whole) or found is None:
         return Source(path=whole)
     rows = None if found["rows"] is None else int(found["rows"])
     weight = float(found["weight"] or 1)
@@ -69,10 +69,23 @@ def _path(text: str) -> Path:
         raise DataError(f"nobody here has the home {home}", "write the folder out") from None
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Whether there is something at a path, also at one that no file can have."""
     try:
         return path.exists()
     except (OSError, ValueError):
+        return False
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Several settings `data` as one; commas in the name of a file that is there stay in it."""
+    return ",".join(part.replace(",", "\\,") if _is_there(part) else part for part in parts)
+
+
+def _is_there(text: str) -> bool:
+    try:
+        return exists(_path(text))
+    except DataError:
         return False
 
 
@@ -96,6 +109,15 @@ class Reading:
     values: Mapping[str, str]
     """Placeholder → what stands in its place; empty leaves them."""
 
+    def applies(self, row: Any) -> bool:
+        """Whether a row has the columns that are to be renamed."""
+        return isinstance(row, dict) and all(name in row for name in self.columns.values())
+
+    def unused(self) -> str:
+        """What to say when that was so for no row."""
+        names = ", ".join(f"`{name}`" for name in self.columns.values())
+        return f"no row has the columns {names} that the setting `columns` names"
+
     def row(self, row: Any) -> Any:
         """A row under our names, with its placeholders filled in."""
         if self.columns:
@@ -106,6 +128,8 @@ class Reading:
         if not isinstance(row, dict):
             return row
         missing = [theirs for theirs in self.columns.values() if theirs not in row]
+        if missing and any(known.recognises(row) for known in FORMATS):
+            return row  # of another set, whose columns have known names
         if missing:
             raise RowError(f"has no column `{missing[0]}`, which `columns` names")
         taken = set(self.columns.values())

@@ -93,7 +93,7 @@ def parquet_chunks(path: Path) -> Iterator[Chunk]:
     try:
         with parquet.ParquetFile(path) as file:
             yield from _batches(file.iter_batches(batch_size=CHUNK_ROWS, use_threads=False), 1)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise _damaged("Parquet", error) from None
 
 
@@ -120,12 +120,13 @@ def _arrow(path: Path, first: int) -> Iterator[tuple[Chunk, int]]:
             for chunk in _batches(batches, first):
                 first += len(chunk.content)
                 yield chunk, first
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise _damaged("Arrow", error) from None
 
 
 def _batches(batches: Iterator[Any], first: int) -> Iterator[Parsed]:
     for batch in batches:
+        batch.validate(full=True)  # else a damaged file would be read from outside of it
         for start in range(0, batch.num_rows, CHUNK_ROWS):
             rows = batch.slice(start, CHUNK_ROWS).to_pylist()
             yield Parsed([(first + n, _without_nulls(row)) for n, row in enumerate(rows)])
@@ -143,7 +144,7 @@ def _without_nulls(value: Any) -> Any:
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
         import pyarrow.ipc
     except ImportError:
         fix = "pip install pyarrow, or give JSON Lines"
@@ -170,11 +171,11 @@ def folder_files(folder: Path) -> list[Path]:
         raise DataError(
             "a folder, and not one that `datasets` saved with save_to_disk", _inside(folder)
         )
-    names = [str(entry.get("filename")) for entry in listed if isinstance(entry, dict)]
-    missing = [name for name in names if not (folder / name).is_file()]
+    files = [folder / str(entry.get("filename")) for entry in listed if isinstance(entry, dict)]
+    missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise DataError(f"{missing[0]} is missing in it", "copy the whole folder")
-    return [folder / name for name in names]
+    return files
 
 
 def folder_chunks(folder: Path) -> Iterator[Chunk]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from engine.rows.values import Conversation, Message, RowError
+from engine.rows.values import Conversation, Judged, Message, Pair, RowError
 
 ROLES: Mapping[str, str] = {
     "system": "system",
@@ -58,6 +58,16 @@ def conversation(turns: list[Turn], tools: Any = None) -> Conversation:
         raise RowError("no assistant turn: there is nothing to learn")
     messages = tuple(message for message, _ in turns)
     return Conversation(messages=messages, learnt=learnt, tools=_tools(tools))
+
+
+def system_before(content: Any, text: str | None) -> Any:
+    """What a row holds, with a system text put before each conversation that has none."""
+    if isinstance(content, Pair):
+        chosen, rejected = (with_system(s, text) for s in (content.chosen, content.rejected))
+        return Pair(chosen=chosen, rejected=rejected)
+    if isinstance(content, Judged):
+        return Judged(answered=with_system(content.answered, text), label=content.label)
+    return with_system(content, text) if isinstance(content, Conversation) else content
 
 
 def with_system(said_before: Conversation, text: str | None) -> Conversation:

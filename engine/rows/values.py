@@ -60,6 +60,41 @@ class Conversation:
         return [json.dumps(self.tools, ensure_ascii=False), *said] if self.tools else said
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """Two answers to one prompt: conversations that differ in their last turn, which is learnt."""
+
+    chosen: Conversation
+    rejected: Conversation
+
+    def texts(self) -> list[str]:
+        """Those of the longer conversation."""
+        return max(self.chosen.texts(), self.rejected.texts(), key=lambda said: sum(map(len, said)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """A conversation whose last turn is learnt, and whether that answer is good."""
+
+    answered: Conversation
+    label: bool
+
+    def texts(self) -> list[str]:
+        """Those of the conversation."""
+        return self.answered.texts()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """Plain text."""
+
+    text: str
+
+    def texts(self) -> list[str]:
+        """The text."""
+        return [self.text]
+
+
 def _said(message: Message) -> str:
     calls = message.get("tool_calls")
     parts = [message.get("reasoning_content"), message["content"]]

@@ -82,23 +82,40 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make.model_folder(tmp_path_factory.mktemp("tiny"))
 
 
+def prepare_here(spec: Spec, folder: Path) -> None:
+    """What the first stages of a run do, in this process."""
+    from engine.prepare import prepare
+    from engine.record import write_json
+
+    said = {"path": spec.model.model, "revision": None, "source": "local"}
+    write_json(folder / "fetched.json", said)
+    prepare(spec, folder)
+
+
 @pytest.fixture(scope="session")
 def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     """Make a prepared run folder: (method, strategy, ranks, **settings) → Run.
 
-    With `prepared` the rows of that run are taken, which have the same data and model.
+    Rows are those of the stage. With `prepared` the rows of that run are taken, which have the same
+    data and model; what is prepared `here`, in this process, is so faster.
     """
 
     def made(
-        method: str, strategy: str, ranks: int, prepared: Run | None = None, **others: Any
+        method: str,
+        strategy: str,
+        ranks: int,
+        prepared: Run | None = None,
+        here: bool = False,
+        **others: Any,
     ) -> Run:
-        folder = tmp_path_factory.mktemp(f"run {method} {strategy} $(x)")
-        data = make.data_file(folder / "some data.jsonl")
+        stage = others.get("stage", "sft")
+        folder = tmp_path_factory.mktemp(f"run {stage} {method} {strategy} $(x)")
+        rows = make.data_file(folder / "some data.jsonl", stage=stage)
         batch = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4 // ranks}
         settings = {
             "model": str(tiny_model),
             "dtype": "float32",
-            "data": str(data),
+            "data": str(rows),
             "max_length": 128,
             "method": method,
             "lora_rank": 4,
@@ -125,6 +142,9 @@ def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         if prepared is not None:
             shutil.copy(prepared.folder / "fetched.json", folder)
             shutil.copytree(prepared.folder / "prepared", folder / "prepared")
+            return run
+        if here:
+            prepare_here(spec, folder)
             return run
         for stage in ("fetch", "prepare"):
             done = run.stage(stage)

@@ -118,7 +118,7 @@ def test_a_run_folder_that_is_gone_is_not_made_again(run: Path, tmp_path: Path) 
             shutil.rmtree(gone)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.prepare.ChatTokenizer", Leaves)
+        patch.setattr("engine.examples.ChatTokenizer", Leaves)
         with pytest.raises(RunError, match="the run folder is gone"):
             prepare(asked, gone)
 

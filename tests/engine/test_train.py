@@ -203,7 +203,7 @@ def test_a_smoke_run_takes_the_longest_rows_and_saves_no_model(make_run: MakeRun
 def test_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
     straight: Run, tmp_path: Path
 ) -> None:
-    from engine import model
+    from engine import adapter, arrange, model
     from engine.data import IGNORED
     from engine.fetch import read_spec
     from engine.prepare import load_tokenizer
@@ -218,8 +218,9 @@ def test_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
         sft.arguments(spec, tmp_path, smoke=False),
         model.load_base(spec, folder, 0),
         load_tokenizer(folder),
-        sft.rows(straight.folder, spec, smoke=False),
-        model.adapter_config(spec, None),
+        arrange.load(straight.folder, spec, smoke=False),
+        None,
+        adapter.new_config(spec, None),
         [],
     )
 

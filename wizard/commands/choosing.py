@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from typing import get_args
 
 from wizard import api
@@ -14,7 +15,13 @@ from wizard.problem import Problem, ProblemError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that say what to train, on what, and how."""
     parser.add_argument("--model", metavar="M", help="a model folder, or a hub id")
-    parser.add_argument("--data", metavar="D", help="a JSON or JSON Lines file")
+    parser.add_argument(
+        "--data",
+        metavar="D",
+        action="append",
+        help="JSON Lines, JSON, CSV, Parquet, Arrow or a folder that `datasets` saved; repeatable: "
+        "D#500 takes 500 of its rows, D*2 shows each twice",
+    )
     parser.add_argument("--preset", metavar="NAME", help="a shipped or saved preset, or its file")
     parser.add_argument(
         "--set",
@@ -70,7 +77,7 @@ def answers_from(args: argparse.Namespace) -> Answers:
             settings.update(api.parse_settings([f"{option}={getattr(args, option)}"]))
     answers = Answers(
         model=_one_of("model", args.model, settings.pop("model", None)),
-        data=_one_of("data", args.data, settings.pop("data", None)),
+        data=_one_of("data", _joined(args.data), settings.pop("data", None)),
         output=args.output,
         run_name=args.name,
         devices=_indices(args.devices),
@@ -87,6 +94,12 @@ def answers_from(args: argparse.Namespace) -> Answers:
         answers = dataclasses.replace(answers, goal=args.goal)
     _needs(answers)
     return api.absolute(answers)
+
+
+def _joined(names: Sequence[str] | None) -> str | None:
+    from engine.rows.sources import joined
+
+    return None if names is None else joined(names)
 
 
 def _not_empty(args: argparse.Namespace) -> None:

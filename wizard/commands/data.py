@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wizard import api
+from wizard import api, paths
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Dataset
 from wizard.problem import Problem, ProblemError
@@ -53,10 +53,11 @@ def _few(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Check and print; the exit code says whether every row can be used."""
+    from engine.rows.sources import joined
     from wizard.probe.dataset import absolute_data, read_dataset
 
     settings = api.parse_settings(args.pairs)
-    data = absolute_data(",".join(args.files))
+    data = absolute_data(joined(args.files))
     if args.model is None:
         return _without_model(read_dataset(data, settings), args.json)
     said = _ask(data, args.model, settings, args.sample)
@@ -88,15 +89,10 @@ def _ask(data: str, model: str, settings: Mapping[str, Any], samples: int) -> di
 
     Raises ProblemError when data or model cannot be used.
     """
-    from wizard.probe.model import read_model
     from wizard.probe.preview import Preview
 
-    folder = read_model(model).path
-    if folder is None:
-        fix = "fetch it first, or give a folder: tokens are counted with the model's own tokenizer"
-        raise ProblemError(Problem(what="not on this machine yet", where=model, fix=fix))
     said: dict[str, Any] = {"samples": [], "problems": [], "warnings": []}
-    with Preview(data, Path(folder), settings, samples) as child:
+    with Preview(data, _tokenizer(model), settings, samples) as child:
         for line in child.lines():
             kind = line.pop("kind")
             if kind in ("sample", "problem"):
@@ -106,6 +102,20 @@ def _ask(data: str, model: str, settings: Mapping[str, Any], samples: int) -> di
             elif kind == "report":
                 said["report"] = line
     return said
+
+
+def _tokenizer(model: str) -> Path:
+    """The folder of a model on this machine; its tokenizer alone will do."""
+    from wizard.probe.model import read_model
+
+    folder = paths.expanded(model, "--model")
+    if (folder / "tokenizer.json").is_file():
+        return folder.absolute()
+    found = read_model(model).path
+    if found is None:
+        fix = "fetch it first, or give a folder: tokens are counted with the model's own tokenizer"
+        raise ProblemError(Problem(what="not on this machine yet", where=model, fix=fix))
+    return Path(found)
 
 
 def _show(said: Mapping[str, Any]) -> None:

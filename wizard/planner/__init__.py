@@ -16,6 +16,7 @@ from wizard.planner.making import Refusal, make
 from wizard.planner.pool import choose
 from wizard.planner.ranking import best_variant, ranked, worth_trying
 from wizard.planner.shortfall import with_ways_out
+from wizard.planner.stage import as_trained
 from wizard.planner.timing import Clock
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
@@ -47,6 +48,7 @@ def _collector_paused() -> Iterator[None]:
 def _plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     _check(facts, answers)
     pool = choose(facts, answers)
+    facts = as_trained(facts, answers)
     clock = Clock(facts, pool)
     assert facts.model is not None
     made: list[Plan] = []

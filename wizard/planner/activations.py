@@ -23,7 +23,8 @@ class Activations:
 
 def activations(spec: Spec, shape: Shape, weight_bytes: int) -> Activations:
     """Activations of the longest micro-batch the spec allows."""
-    micro, length = spec.training.per_device_train_batch_size, spec.data.max_length
+    length = spec.data.max_length
+    micro = spec.training.per_device_train_batch_size * spec.method.sequences_per_row
     tokens = micro * length
     saved, peak = _per_token(spec, shape, weight_bytes)
     layers = -(-shape.layers // spec.parallel.devices_per_rank)

@@ -25,7 +25,19 @@ WAYS = (
     ("zero3", "parameters", "nvme"),
 )
 """Strategy, what is offloaded, where to; the simplest first, which wins where two are as good."""
-ADAPTER_SETTINGS = frozenset({"lora_rank", "lora_alpha", "lora_dropout", "target_modules"})
+ADAPTER_SETTINGS = frozenset(
+    {
+        "lora_rank",
+        "lora_alpha",
+        "lora_dropout",
+        "target_modules",
+        "use_rslora",
+        "use_dora",
+        "init_lora_weights",
+        "modules_to_save",
+        "adapter",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

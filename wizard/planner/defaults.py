@@ -25,8 +25,10 @@ BYTE_VOCABULARY = 1000
 """A smaller vocabulary has little more than a token for each byte."""
 
 
-def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, device: Device) -> None:
-    """The settings of the table `model`."""
+def decide_model(
+    ledger: Ledger, facts: Facts, method: str, strategy: str, device: Device, *, plain: bool
+) -> None:
+    """The settings of the table `model`; `plain` text has no turns for a template."""
     model = facts.model
     assert model is not None
     ledger.record("model", model.path or model.name, "you named it")
@@ -39,7 +41,9 @@ def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, devic
     value, reason, others = _dtype(device, method, strategy)
     ledger.decide("dtype", value, reason, others)
     ledger.decide("attn_implementation", *_attention(model.architecture))
-    if model.has_chat_template is False:
+    if plain:
+        ledger.decide("template", None, "plain text has no turns")
+    elif model.has_chat_template is False:
         ledger.decide("template", "chatml", "the model has none; this one is widely understood")
     else:
         ledger.decide("template", None, "the model's own chat template")

@@ -14,7 +14,7 @@ from engine.spec import Spec
 from wizard.answers import Answers
 from wizard.facts import Dataset, Facts
 from wizard.plan import ON_DISK, Plan
-from wizard.planner import defaults, recipe
+from wizard.planner import defaults, recipe, stage
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, nearest, solve
 from wizard.planner.budgets import Budget, budget_of
 from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate
@@ -60,6 +60,7 @@ def make(
     if candidate.strategy != "single" and batch.devices == 1 and candidate.ranks > 1:
         return _refused("this batch leaves one device only", "effective_batch_size", 0)
     batch = _for_cpu(batch) if pool.kind == "cpu" else batch
+    batch = stage.suits(batch, stage.stage_of(facts, answers), answers.fixed)
     candidate = replace(candidate, devices=batch.devices * candidate.devices_per_rank)
     _decide(ledger, candidate, facts, pool, batch)
     try:
@@ -106,13 +107,19 @@ def _batch(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> 
 
 def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batch: Batch) -> None:
     """Everything, with the smallest micro-batch: sizes and rhythm are decided again later."""
-    defaults.decide_model(ledger, facts, candidate.method, candidate.strategy, pool.smallest)
+    learnt = stage.stage_of(facts, ledger.answers)
+    plain = learnt == "pretrain"
+    method, strategy = candidate.method, candidate.strategy
+    defaults.decide_model(ledger, facts, method, strategy, pool.smallest, plain=plain)
     defaults.decide_data(ledger, facts)
     ledger.decide("method", candidate.method, describe(candidate.method))
     recipe.decide_method(ledger, candidate.method, facts)
+    stage.decide_stage(ledger, learnt)
+    stage.decide_adapter_options(ledger, full=candidate.method == "full")
+    stage.decide_evaluation(ledger)
     _decide_parallel(ledger, candidate, facts, pool)
     defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
-    recipe.decide_schedule(ledger, facts, candidate.method)
+    recipe.decide_schedule(ledger, facts, candidate.method, learnt)
     note = _rest_note(facts, batch)
     ledger.decide(
         "effective_batch_size",
@@ -124,6 +131,7 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     )
     _decide_sizes(ledger, batch, batch.micros[-1], "", None)
     recipe.decide_rhythm(ledger, _steps(ledger, facts, batch), None)
+    stage.decide_evaluation_rhythm(ledger)
 
 
 def _decide_parallel(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool) -> None:
@@ -293,6 +301,7 @@ def _final(
     recipe.decide_rhythm(
         ledger, _steps(ledger, facts, batch), None if seconds is None else seconds.seconds
     )
+    stage.decide_evaluation_rhythm(ledger)
     spec = ledger.spec()
     if estimate(spec, facts.model, budget).over_where != ON_DISK:
         return spec

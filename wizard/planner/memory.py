@@ -23,6 +23,7 @@ from wizard.planner.tape.simulation import simulate
 MIB = 1024**2
 CPU_ALLOCATOR_SHARE = 0.7
 """What the C library's allocator holds beyond live short-lived tensors: it seldom gives back."""
+WHOLE_MODULE_BYTES = 16
 SHORT_LIVED = frozenset({"activations", "layer workspace", "loss"})
 ALLOCATOR_SHARE = 0.05
 ALLOCATOR_BYTES = 300 * MIB
@@ -51,6 +52,7 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
     found = None if case.cpu or least else simulated(spec, model, shape)
     live = least or (live_parts(case) if found is None else found.parts)
     moment = "" if found is None else found.moment
+    live = (*live, *beside(case))
     loaded = loaded_bytes(case)
     if loaded > sum(part.bytes for part in live):
         live = (_part("weights", loaded, "all of the 4-bit model, until its shards are made"),)
@@ -69,6 +71,37 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
         disk_bytes=disk_bytes(case, model),
         disk_budget_bytes=budget.disk_bytes,
     )
+
+
+def beside(case: Case) -> tuple[MemoryPart, ...]:
+    """What lives beside the step: a frozen adapter it is held to, modules trained whole."""
+    return (*_reference(case), *_whole_modules(case))
+
+
+def _beside_bytes(case: Case) -> int:
+    return sum(part.bytes for part in beside(case))
+
+
+def _reference(case: Case) -> tuple[MemoryPart, ...]:
+    """The adapter that training is held to, where one is gone on with: a frozen copy."""
+    method = case.spec.method
+    if method.adapter is None or method.stage not in ("dpo", "kto"):
+        return ()
+    size = case.adapter * case.trainable_bytes
+    text = f"the adapter as it was: {case.adapter:,} × {case.trainable_bytes} B"
+    return (_part("reference", size, text),)
+
+
+def _whole_modules(case: Case) -> tuple[MemoryPart, ...]:
+    """Embedding and output head trained whole beside an adapter: each a copy, with its states."""
+    named = {name.strip() for name in (case.spec.method.modules_to_save or "").split(",")}
+    count = len(named & {"embed_tokens", "lm_head"})
+    if not count:
+        return ()
+    elements = case.shape.head * (1 if case.shape.tied else count)
+    each = WHOLE_MODULE_BYTES + 4 * (case.spec.parallel.strategy == "ddp")
+    text = f"{elements:,} × {each} B (float32 copy, gradient, two moments, what DDP sends)"
+    return (_part("modules trained whole", elements * each, text),)
 
 
 def _least(case: Case, model: Model, budget: Budget) -> tuple[MemoryPart, ...]:
@@ -105,7 +138,8 @@ def fits(spec: Spec, model: Model, budget: Budget) -> bool:
     if not could_fit(spec, model, budget):
         return False
     try:
-        live = max(simulate(setup).allocated_peak_bytes, loaded_bytes(case))
+        step_bytes = simulate(setup).allocated_peak_bytes + _beside_bytes(case)
+        live = max(step_bytes, loaded_bytes(case))
     except UnknownStepError:
         return estimate(spec, model, budget).fits
     return round(_with_around(live, setup)) <= budget.device_bytes
@@ -125,7 +159,7 @@ def could_fit(spec: Spec, model: Model, budget: Budget) -> bool:
     setup = _simulated_setup(case, model)
     if setup is None or budget.device_bytes is None:
         return True
-    live = max(at_least(setup), loaded_bytes(case))
+    live = max(at_least(setup) + _beside_bytes(case), loaded_bytes(case))
     return _with_around(live, setup) <= budget.device_bytes
 
 

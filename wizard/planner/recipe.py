@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wizard.facts import Facts
@@ -15,6 +16,15 @@ TULU = "Tülu 2, arXiv:2311.10702: 326,000 rows, 7B to 70B"
 SMOLLM = "alignment-handbook, recipes/smollm2/sft: 3e-4 for 1.7B at 128 rows a step"
 LORA_LEARNS = "LoRA Learns Less and Forgets Less, arXiv:2405.09673"
 LORA_REGRET = "LoRA Without Regret, Thinking Machines Lab 2025"
+ZEPHYR = "alignment-handbook, recipes/zephyr-7b-beta/dpo: 5e-7 for all weights, 5e-6 for QLoRA"
+KTO_DOCS = "TRL's documentation of KTO: between 5e-7 and 5e-6"
+REWARD_DOCS = "TRL's RewardConfig: 1e-4; a tenth of it for all weights"
+STAGE_RATES: Mapping[str, tuple[float, float, str, str]] = {
+    "dpo": (5e-7, 5e-6, "preferences move a model that is already trained, a little", ZEPHYR),
+    "kto": (5e-7, 5e-6, "labels move a model that is already trained, a little", KTO_DOCS),
+    "reward": (1e-5, 1e-4, "a new head is learnt beside what the model knows", REWARD_DOCS),
+}
+"""Stage → rate of full tuning, rate of an adapter, reason, source."""
 DEFAULTS = "Hugging Face's TrainingArguments"
 
 MANY_ROWS = 50_000
@@ -71,7 +81,7 @@ def decide_method(ledger: Ledger, method: str, facts: Facts) -> None:
     )
 
 
-def decide_schedule(ledger: Ledger, facts: Facts, method: str) -> None:
+def decide_schedule(ledger: Ledger, facts: Facts, method: str, stage: str) -> None:
     """How long and at which rate, before the batch is known."""
     rows = facts.dataset.rows if facts.dataset else 0
     epochs, said, source = _epochs(rows)
@@ -83,7 +93,9 @@ def decide_schedule(ledger: Ledger, facts: Facts, method: str) -> None:
         source=source,
     )
     ledger.decide("max_steps", -1, "the epochs decide")
-    rate = learning_rate(method, facts.model.parameters if facts.model else None)
+    rate = stage_rate(stage, method)
+    if rate is None:
+        rate = learning_rate(method, facts.model.parameters if facts.model else None)
     ledger.decide(
         "learning_rate",
         rate.value,
@@ -132,6 +144,20 @@ def learning_rate(method: str, parameters: int | None) -> Rate:
     return Rate(value=value, reason=reason, source=source, changes_with=changes)
 
 
+def stage_rate(stage: str, method: str) -> Rate | None:
+    """The usual peak rate of a stage that has its own; None where answers or text are learnt."""
+    if stage not in STAGE_RATES:
+        return None
+    full, adapter, reason, source = STAGE_RATES[stage]
+    value, other = (full, adapter) if method == "full" else (adapter, full)
+    return Rate(
+        value=value,
+        reason=reason,
+        source=source,
+        changes_with=f"{'an adapter' if method == 'full' else 'all weights'}: {other:g}",
+    )
+
+
 def _adapter_rate(size: int) -> Rate:
     if size > LARGE:
         return Rate(
@@ -161,6 +187,8 @@ def decide_rhythm(ledger: Ledger, steps: int | None, step_seconds: float | None)
     if step_seconds and quarter * step_seconds > SAVE_SECONDS:
         quarter = max(1, int(SAVE_SECONDS / step_seconds))
         reason = "about half an hour: no more than that is lost"
+    between = int(ledger.answers.fixed.get("eval_steps") or 1)
+    quarter = math.ceil(quarter / between) * between
     ledger.decide(
         "save_steps",
         quarter,

@@ -112,6 +112,7 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
     if block is None or targets is None or _counted(block) != shape.parameters:
         return None
     training, parallel = spec.training, spec.parallel
+    sequences = training.per_device_train_batch_size * spec.method.sequences_per_row
     if not whole and parallel.devices_per_rank > 1:
         block = replace(block, layers=-(-block.layers // parallel.devices_per_rank))
     return Setup(
@@ -119,11 +120,11 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
         stack=_stack(spec),
         method=spec.method.method,
         weight_dtype=spec.model.dtype,
-        micro_batch=training.per_device_train_batch_size,
+        micro_batch=sequences,
         length=spec.data.max_length,
         checkpointing=training.gradient_checkpointing,
         attention=ATTENTIONS[spec.model.attn_implementation],
-        padded=training.per_device_train_batch_size > 1,
+        padded=sequences > 1,
         accumulates=training.gradient_accumulation_steps > 1,
         lora_rank=spec.method.lora_rank,
         lora_dropout=spec.method.lora_dropout,

@@ -10,6 +10,7 @@ METHOD_REASONS = {
     "lora": "an adapter beside unchanged weights: nearly full quality, a fraction of the memory",
     "qlora": "an adapter on 4-bit weights: far less weight memory, expanded anew in each pass",
 }
+STAGES = {"pretrain": "Pre-training", "dpo": "DPO", "kto": "KTO", "reward": "Reward model"}
 NAMES = {
     "zero1": "ZeRO-1",
     "zero2": "ZeRO-2",
@@ -48,7 +49,8 @@ def title(spec: Spec) -> str:
     rank = "" if spec.method.method == "full" else f" r{spec.method.lora_rank}"
     dtype = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}[spec.model.dtype]
     states = ", 8-bit AdamW" if spec.training.optim == "adamw_bnb_8bit" else ""
-    return f"{method}{rank} {dtype}{states}, {_sharing(spec)}"
+    stage = "" if spec.method.stage == "sft" else f"{STAGES[spec.method.stage]}, "
+    return f"{stage}{method}{rank} {dtype}{states}, {_sharing(spec)}"
 
 
 def _sharing(spec: Spec) -> str:

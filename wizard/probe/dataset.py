@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from wizard.facts import Dataset
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.problem import Problem, ProblemError
 
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 KEPT_PROBLEMS = 20
 KEPT_ROWS = 5
 GIVE = "give JSON Lines, JSON, CSV, Parquet or a folder that `datasets` saved"
@@ -67,11 +69,25 @@ def absolute_data(data: str) -> str:
 
     Raises ProblemError (exit code 4) for what cannot be a path.
     """
+    named = _sources(data)
+    for source in named:
+        _refuse_hub_id(source.path)
     found = [
         Source(path=_expanded(str(source.path)), rows=source.rows, weight=source.weight)
-        for source in _sources(data)
+        for source in named
     ]
     return sources.spelt(found)
+
+
+def _refuse_hub_id(path: Path) -> None:
+    """A data set on a hub is not read there: its rows are checked before a run is planned."""
+    known = HUB_ID.fullmatch(str(path)) and not path.suffix
+    if known and not sources.exists(path) and not sources.exists(path.parent):
+        raise _refused(
+            "no such file, and data sets are not fetched from a hub",
+            str(path),
+            f"`hf download --repo-type dataset {path} --local-dir DIR`, then give its files",
+        )
 
 
 def _asked(data: str, settings: Mapping[str, Any]) -> tuple[tuple[Source, ...], Reading]:
@@ -108,6 +124,7 @@ class _Count:
     row_format: RowFormat | None = None
     formats: set[str] = field(default_factory=set)
     rows: int = 0
+    renamed_rows: int = 0
     dropped_rows: int = 0
     longest_row_chars: int = 0
     longest_row_bytes: int = 0
@@ -133,6 +150,7 @@ class _Count:
             self._drop(line, str(error))
             return
         self.rows += 1
+        self.renamed_rows += self.reading.applies(row)
         if len(self.first_rows) < KEPT_ROWS and isinstance(row, dict):
             self.first_rows.append(row)
 
@@ -186,6 +204,8 @@ def _unreadable(source: Source, error: DataError) -> ProblemError:
 
 
 def _check_rows(data: str, counted: _Count) -> None:
+    if counted.rows and counted.reading.columns and not counted.renamed_rows:
+        raise _refused(counted.reading.unused(), data, "name the columns as the file does")
     if counted.rows:
         return
     if not counted.dropped_rows:
