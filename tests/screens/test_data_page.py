@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from textual.content import Content
@@ -103,8 +104,7 @@ async def test_a_preview_that_hangs_or_fails_holds_nothing_up() -> None:
         return start
 
     for kind, said in ((Hanging, "#Use `ss"), (Failing, "the tokenizer cannot be read")):
-        verbs = World().data_verbs(preview=preview(kind))
-        app = OnePage(lambda verbs=verbs: data(verbs=verbs))
+        app = OnePage(partial(data, verbs=World().data_verbs(preview=preview(kind))))
         async with app.run_test(size=(80, 24)) as pilot:
             for _ in range(100):
                 await pilot.pause(0.02)

@@ -13,7 +13,7 @@ from tests.screens.pages import model
 from tests.screens.stage import OnePage, World, rest, shown, until
 from tests.screens.test_pages import problem_on
 from wizard.answers import Answers
-from wizard.facts import Model
+from wizard.facts import GIB, Model
 from wizard.modelcard import describe, nominal_answers, nominal_rows
 from wizard.planner import plans
 from wizard.probe.models import kind_of, known_models, search, sibling
@@ -91,7 +91,7 @@ async def test_a_fit_that_takes_for_ever_holds_nothing_up() -> None:
 
 def test_facts_say_what_cannot_be_trained_and_what_is_needed() -> None:
     odd = replace(values.MODEL, vision="siglip", gated=True, disk_bytes=None)
-    rows = dict(describe(odd, "base", 50 * values.GIB))
+    rows = dict(describe(odd, "base", 50 * GIB))
     assert rows["vision"].startswith("siglip tower: stays as it is")
     assert rows["gated"].startswith("yes: HF_TOKEN")
     assert rows["kind"].startswith("base")

@@ -15,7 +15,7 @@ from tests.screens.stage import OnePage, World, rest, shown, until
 from tests.screens.test_pages import problem_on
 from wizard.answers import Answers
 from wizard.app import TunewrightApp
-from wizard.facts import Facts
+from wizard.facts import GIB, Facts
 from wizard.plan import MemoryPart, Plan
 from wizard.planner import plans as real_plans
 from wizard.problem import Problem, ProblemError
@@ -37,8 +37,8 @@ async def test_why_gives_every_part_with_its_formula_and_what_would_move_it() ->
         length = answers.settings["max_length"]
         if length > 1024:
             raise ProblemError(Problem(what="the model has no such positions"))
-        parts = (MemoryPart(name="weights", bytes=10 * values.GIB, formula=""),)
-        memory = replace(first.memory, parts=parts, device_bytes=10 * values.GIB)
+        parts = (MemoryPart(name="weights", bytes=10 * GIB, formula=""),)
+        memory = replace(first.memory, parts=parts, device_bytes=10 * GIB)
         return (replace(first, memory=memory),)
 
     app = OnePage(lambda: plan_page(make_plans=plan))
@@ -159,8 +159,8 @@ async def test_resizing_keeps_the_mark_and_the_plans(size: tuple[int, int]) -> N
 
 
 @given(
-    sizes=st.lists(st.integers(0, 80 * values.GIB), min_size=1, max_size=8),
-    budget=st.integers(1, 100 * values.GIB),
+    sizes=st.lists(st.integers(0, 80 * GIB), min_size=1, max_size=8),
+    budget=st.integers(1, 100 * GIB),
     width=st.integers(3, 60),
 )
 def test_a_bar_has_its_width_and_says_whether_it_is_over(

@@ -12,7 +12,7 @@ from tests.screens.pages import review
 from tests.screens.stage import RUN, FollowedRun, OnePage, World, rest, shown, until
 from tests.screens.test_pages import problem_on
 from wizard.dashboard.state import RunState
-from wizard.facts import DeviceProcess, Facts, Readings, Surroundings
+from wizard.facts import GIB, DeviceProcess, Facts, Readings, Surroundings
 from wizard.plan import Plan
 from wizard.screens.preflight import checks
 from wizard.steps import InForeground
@@ -122,12 +122,10 @@ def test_each_check_that_fails_names_its_remedy() -> None:
     plan = values.PLANS[0]
     busy = replace(
         values.device(0),
-        readings=Readings(
-            processes=(DeviceProcess(pid=77, name="python", memory_bytes=9 * values.GIB),)
-        ),
+        readings=Readings(processes=(DeviceProcess(pid=77, name="python", memory_bytes=9 * GIB),)),
     )
     around = Surroundings(ends_detached_runs="systemd", ends_detached_fix="loginctl enable-linger")
-    host = replace(values.HOST, disk_free_bytes=values.GIB, surroundings=around)
+    host = replace(values.HOST, disk_free_bytes=GIB, surroundings=around)
     text = said(plan, replace(values.FACTS, devices=(busy, values.device(1)), host=host))
     assert "device 0: pid 77 holds 9.0 GiB (wait, or skip it on the Hardware page)" in text
     assert "systemd ends a run when you leave (loginctl enable-linger)" in text

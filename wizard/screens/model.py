@@ -235,6 +235,8 @@ class ModelPage(Page[Model]):
     def _list(self, known: tuple[KnownModel, ...]) -> None:
         self._known = known
         self._searched = self._searched or not self._given
+        if self._model is not None:
+            self._describe(self._model)
         self._offer()
 
     def _offer(self, *, keep: bool = False) -> None:
@@ -246,7 +248,9 @@ class ModelPage(Page[Model]):
         room = 3 * self.size.width // 5 if self.size.width >= 80 else self.size.width
         shown = COLUMNS if self.size.width >= 120 else COLUMNS[:3]
         head, *body = lines(shown, [row[: len(shown)] for row in rows], max(room - 8, 30))
-        marked = min(table.highlighted or 0, max(len(rows) - 1, 0)) if keep else 0
+        names = [one.name for one in self._listed]
+        first = names.index(self._given) if not self._searched and self._given in names else 0
+        marked = min(table.highlighted or 0, max(len(rows) - 1, 0)) if keep else first
         self.show("#head", Content.styled("  " + head, "$foreground-muted"))
         table.show(body, marked)
         if not keep:

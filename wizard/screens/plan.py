@@ -308,7 +308,7 @@ def changes(
     micro = training.per_device_train_batch_size
     batch = training.effective_batch_size
     splits = batch % (2 * micro * plan.spec.parallel.num_devices) == 0
-    doubled = {
+    doubled: dict[str, object] = {
         "per_device_train_batch_size": 2 * micro,
         "effective_batch_size": batch if splits else 2 * batch,
     }

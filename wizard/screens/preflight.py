@@ -18,22 +18,34 @@ if TYPE_CHECKING:
     from wizard.plan import Plan
 
 OK = "ok"
+GOOD = "$text-success"
 WORDS = {"error": "no", "warning": "!!", "info": "note"}
 BUSY_BYTES = wording.GIB
 """Others may hold this much of a device before it is worth a word."""
 
 
-def checks(plan: Plan, facts: Facts) -> Content:
-    """Every check of a run on a line of its own."""
+def checks(plan: Plan, facts: Facts, *, short: bool = False) -> Content:
+    """Every check of a run on a line of its own; where there is little room, the good ones on one.
+
+    Memory and time are always told.
+    """
     lines: list[Content] = []
+    good: list[str] = []
     for subject, found in _found(plan, facts):
         if isinstance(found, Problem):
-            word, style = WORDS[found.severity], COLOURS[found.severity]
+            lines.append(_line(WORDS[found.severity], COLOURS[found.severity], subject, found))
+        elif short and subject not in ("memory", "time"):
+            good.append(subject)
         else:
-            word, style = OK, "$text-success"
-        said = wording.one_line(found)
-        lines.append(Content.assemble((f"[{word:^4}]", style), f" {subject:<8} {said}"))
+            lines.append(_line(OK, GOOD, subject, found))
+    if good:
+        lines.append(_line(OK, GOOD, ", ".join(good), ""))
     return Content("\n").join(lines)
+
+
+def _line(word: str, style: str, subject: str, said: object) -> Content:
+    text = f" {subject:<8} {wording.one_line(said)}".rstrip()
+    return Content.assemble((f"[{word:^4}]", style), text)
 
 
 def _found(plan: Plan, facts: Facts) -> Iterator[tuple[str, str | Problem]]:

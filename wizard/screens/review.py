@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from wizard.dashboard.values import RunState
 
 FIRST_FILE = "run.sh"
+ROOMY, TALL = 100, 30
+"""Terminals that have a line for every check."""
 DIFF_STYLES = {"+": "$text-success", "-": "$text-error", "@": "$primary"}
 
 
@@ -100,7 +102,7 @@ class ReviewPage(Page[Path | InForeground]):
 
     def body(self) -> ComposeResult:
         """The checks, and the file."""
-        yield Panel("Before you launch", checks(self._chosen.plan, self._facts), id="checks")
+        yield Panel("Before you launch", id="checks")
         with VerticalScroll(id="script"):
             yield Static(id="text", markup=False)
 
@@ -109,6 +111,11 @@ class ReviewPage(Page[Path | InForeground]):
         self.query_one("#script").focus()
         chosen, facts, name = self._chosen, self._facts, self._run_name
         self.ask(lambda: self._verbs.preview(chosen, facts, name), self._show, "writing run.sh")
+
+    def on_resize(self) -> None:
+        """What is in order takes less room where there is little."""
+        short = self.size.width < ROOMY or self.size.height < TALL
+        self.show("#checks", checks(self._chosen.plan, self._facts, short=short))
 
     def action_file(self) -> None:
         """Show the next of the files."""
@@ -126,7 +133,11 @@ class ReviewPage(Page[Path | InForeground]):
 
     def action_next(self) -> None:
         """Start the run and leave with its folder."""
-        self._begin(lambda: self._started(smoke=False), self.dismiss, f"starting {self._run_name}")
+
+        def leave(folder: Path) -> None:
+            self.dismiss(folder)
+
+        self._begin(lambda: self._started(smoke=False), leave, f"starting {self._run_name}")
 
     def action_write(self) -> None:
         """Write the folder and start nothing."""

@@ -130,8 +130,8 @@ class Page(Screen[Answer | GoTo | None]):
     def _call(
         self, call: Callable[[], Value], then: Callable[[Value], None], name: str, group: str
     ) -> None:
-        worker = self.run_worker(
-            partial(aside, call),
+        worker: Worker[Any] = self.run_worker(
+            partial(aside, call),  # type: ignore[arg-type]  # a call that gives a coroutine
             name=name,
             group=group,
             description=name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -227,14 +228,15 @@ def _section(title: str, rows: Sequence[tuple[str, str, str]], width: int) -> li
 
 def comparison(first: Plan, second: Plan, width: int) -> Content:
     """Two plans, number by number, then the settings in which they differ, with their reasons."""
-    rows = [
-        ("fits", *(f"{fit_word(plan)}, {margin(plan)}" for plan in (first, second))),
-        ("memory", *(wording.gib(plan.memory.device_bytes) for plan in (first, second))),
-        *_parts_compared(first, second),
-        ("speed", *(wording.speed(plan.tokens_per_second) for plan in (first, second))),
-        ("ETA", *(wording.duration(eta_seconds(plan)) for plan in (first, second))),
-        ("batch", *map(_batch, (first, second))),
-    ]
+    compared: tuple[tuple[str, Callable[[Plan], str]], ...] = (
+        ("fits", lambda plan: f"{fit_word(plan)}, {margin(plan)}"),
+        ("memory", lambda plan: wording.gib(plan.memory.device_bytes)),
+        *((f"  {name}", partial(_part, name)) for name in _part_names(first, second)),
+        ("speed", lambda plan: wording.speed(plan.tokens_per_second)),
+        ("ETA", lambda plan: wording.duration(eta_seconds(plan))),
+        ("batch", _batch),
+    )
+    rows = [(name, number(first), number(second)) for name, number in compared]
     settings = _differing(first, second)
     return Content("\n").join(
         [
@@ -246,14 +248,13 @@ def comparison(first: Plan, second: Plan, width: int) -> Content:
     )
 
 
-def _parts_compared(first: Plan, second: Plan) -> list[tuple[str, str, str]]:
-    sizes = [{part.name: part.bytes for part in plan.memory.parts} for plan in (first, second)]
-    names = dict.fromkeys([*sizes[0], *sizes[1]])
-    return [(f"  {name}", *(_size(size.get(name)) for size in sizes)) for name in names]  # type: ignore[misc]
+def _part_names(first: Plan, second: Plan) -> list[str]:
+    return list(dict.fromkeys(part.name for plan in (first, second) for part in plan.memory.parts))
 
 
-def _size(part_bytes: int | None) -> str:
-    return "-" if part_bytes is None else wording.gib(part_bytes)
+def _part(name: str, plan: Plan) -> str:
+    sizes = [part.bytes for part in plan.memory.parts if part.name == name]
+    return wording.gib(sum(sizes)) if sizes else "-"
 
 
 def _differing(first: Plan, second: Plan) -> list[tuple[str, str, str]]:
@@ -281,12 +282,11 @@ def _reasons(first: Plan, second: Plan, settings: Sequence[str]) -> list[Content
 def _section_of_two(
     title: str, heads: tuple[str, str], rows: Sequence[tuple[str, str, str]], width: int
 ) -> list[Content]:
-    first = Column(title="")
-    columns = (first, *(Column(title=wording.one_line(head), flexible=True) for head in heads))
-    aligned = lines(columns, rows, max(width, 40))
+    wide = Column(title="", flexible=True, keep_end=True)
+    named = [("", *heads), *rows] if any(heads) else rows
+    aligned = lines((Column(title=""), wide, wide), named, max(width, 40))[1:]
     titled = [Content(""), Content.styled(title, "$primary")] if title else []
-    shown = aligned if any(heads) else aligned[1:]
-    return [*titled, *map(Content, shown)]
+    return [*titled, *map(Content, aligned)]
 
 
 def values_of(plan: Plan) -> dict[str, Any]:

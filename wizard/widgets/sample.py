@@ -86,7 +86,7 @@ def spread(report: Mapping[str, Any]) -> str:
     lengths = report["whole_lengths"]
     if not lengths:
         return ""
-    named = "  ".join(f"{name} {lengths[name]:,}" for name in ("p50", "p90", "p95", "max"))
+    named = "  ".join(f"{name} {lengths[name]:,}" for name in ("p50", "p95", "max"))
     learnt = wording.percent(report["trained_tokens"], report["total_tokens"])
     return f"{named}\nlearnt {report['trained_tokens']:,} of {report['total_tokens']:,} ({learnt})"
 
