@@ -21,6 +21,7 @@ from wizard.planner import plans as real_plans
 from wizard.problem import Problem, ProblemError
 from wizard.screens.hardware import HardwarePage
 from wizard.widgets.memory import made_of
+from wizard.widgets.message import MessageLine
 from wizard.widgets.sheet import Sheet
 
 TIMED = tuple(
@@ -193,3 +194,20 @@ def test_the_best_plan_of_each_goal_is_real() -> None:
     assert set(best) == set(GOALS)
     for goal, title in best.items():
         assert real_plans(facts, replace(values.ANSWERS, goal=goal))[0].title == title
+
+
+async def test_what_was_waited_for_is_not_told_once_it_is_there() -> None:
+    """A timer that has fired may still be on its way when the answer comes."""
+    app = OnePage(plan_page)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        line = app.screen.query_one(MessageLine)
+        line.working("planning")
+        assert line._timer is not None
+        fired = line._timer._callback
+        assert fired is not None
+        line.rest()
+        fired()
+        await pilot.pause()
+        assert "planning" not in shown(app).split("\n")[-2]
+        assert "Enter takes the marked plan" in shown(app)

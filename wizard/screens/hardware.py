@@ -32,7 +32,7 @@ Probe: TypeAlias = Callable[[Callable[[Facts], None]], Facts]
 COLUMNS = (
     Column(title="use"),
     Column(title="id", right=True),
-    Column(title="name", flexible=True),
+    Column(title="name", flexible=True, keep_end=True),
     Column(title="free GiB", right=True),
     Column(title="total GiB", right=True),
     Column(title="arch", right=True),

@@ -36,6 +36,8 @@ class MessageLine(Static):
         self._hint = hint
         self._timer: Timer | None = None
         self._resting = True
+        self._awaited: object | None = None
+        """Stands for what is waited for now."""
         self.problem: Problem | None = None
 
     def rest(self) -> None:
@@ -66,15 +68,19 @@ class MessageLine(Static):
         """Tell what is waited for once that is noticed, and for how long once that is a second."""
         self._end()
         began = time.monotonic()
+        self._awaited = awaited = object()
 
         def tell() -> None:
+            if self._awaited is not awaited:  # told something else while this was on its way
+                return
             waited = time.monotonic() - began
             told = f" {wording.duration(waited)}" if waited >= 1 else ""
             self.update(Content(f"{wording.one_line(subject)} ...{told}"))
 
         def begin() -> None:
             tell()
-            self._timer = self.set_interval(1.0, tell)
+            if self._awaited is awaited:
+                self._timer = self.set_interval(1.0, tell)
 
         self._timer = self.set_timer(NOTICED_SECONDS, begin)
 
@@ -85,6 +91,7 @@ class MessageLine(Static):
     def _end(self) -> None:
         self.problem = None
         self._resting = False
+        self._awaited = None
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
