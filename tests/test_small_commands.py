@@ -75,7 +75,7 @@ def test_every_setting_is_listed_and_found_by_every_name_it_has(
 
 
 def test_a_setting_is_shown_with_its_names_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["settings", "show", "--cutoff-len"]) == 0
+    assert main(["settings", "show", "cutoff-len"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("max_length [data]")
     assert "cutoff_len (LLaMA-Factory), sequence_len (axolotl)" in said

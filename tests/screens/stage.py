@@ -82,6 +82,7 @@ class World:
             plans=lambda facts, answers: values.PLANS,
             smallest_full=lambda plans, facts, answers: None,
             name_for=lambda plan, answers: answers.run_name or RUN.name,
+            read_hub_model=lambda name: replace(self.model, name=name, source="the hub"),
             known_models=lambda: self.known,
             sibling={"Qwen/Qwen3-8B": "Qwen/Qwen3-8B-Base"}.get,
             preview_data=lambda data, model, settings: SaidData(self.said),
@@ -144,6 +145,7 @@ class World:
     def model_verbs(self, **changes: Any) -> ModelVerbs:
         given = ModelVerbs(
             read=self.read_model,
+            read_hub=self.verbs().read_hub_model,
             known=lambda: self.known,
             sibling=self.verbs().sibling,
             fit=lambda model: "ok",

@@ -56,6 +56,16 @@ async def test_the_base_of_an_instruct_model_is_one_key_away() -> None:
     assert app.left[0].name == "Qwen/Qwen3-8B-Base"
 
 
+async def test_the_hub_is_asked_when_the_user_says_so_and_not_before() -> None:
+    app = OnePage(lambda: model(World(), model=None))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*"org/new", "ctrl+o")
+        await until(pilot, lambda: "the hub" in shown(app).split("layers")[-1])
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(app.left))
+    assert app.left == [replace(values.MODEL, name="org/new", source="the hub")]
+
+
 async def test_a_quantised_model_is_not_taken() -> None:
     world = World(model=replace(values.MODEL, quantized="gptq", path="/m"))
     app = OnePage(lambda: model(world, name="x/gptq", model=None))

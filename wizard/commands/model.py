@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wizard.plan import Plan
 
 HELP = "show a model and whether it fits here, or search those that are known"
-DESCRIPTION = "Folders, caches and the shipped table; nobody is asked over the network."
+DESCRIPTION = "Folders, caches and the shipped table; the hub is asked with --hub only."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="shape, size, licence, and how it fits")
     show.add_argument("name", metavar="MODEL", help="a folder or a hub id")
+    show.add_argument("--hub", action="store_true", help="ask the hub; nobody is asked otherwise")
     add_machine(show)
     show.add_argument("--json", action="store_true", help="one JSON document")
     search = actions.add_parser("search", help="models whose name holds these words")
@@ -45,7 +46,12 @@ def _show(args: argparse.Namespace) -> int:
     from wizard.probe.model import read_model
     from wizard.probe.models import kind_of
 
-    model = read_model(api.absolute(Answers(model=args.name)).model or args.name)
+    if args.hub:
+        from wizard.probe.hub import read_hub_model
+
+        model = read_hub_model(args.name, os.environ)
+    else:
+        model = read_model(api.absolute(Answers(model=args.name)).model or args.name)
     kind = kind_of(model.name)
     plan = _best_plan(model, args.machine)
     if args.json:

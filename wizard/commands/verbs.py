@@ -33,6 +33,7 @@ def verbs(machine: str | None = None) -> Verbs:
     `machine` plans for a machine that is not this one; its runs are not started.
     """
     from wizard.probe import probe_machine
+    from wizard.probe.hub import read_hub_model
     from wizard.probe.machine import find
     from wizard.probe.model import read_model
     from wizard.probe.models import known_models, sibling
@@ -45,6 +46,7 @@ def verbs(machine: str | None = None) -> Verbs:
     return Verbs(
         probe=lambda say: find(machine) if machine else probe_machine(say=say),
         read_model=lambda name: read_model(api.absolute(Answers(model=name)).model or name),
+        read_hub_model=lambda name: read_hub_model(name, os.environ),
         known_models=lambda: known_models(os.environ, Path.cwd()),
         sibling=sibling,
         read_dataset=_read_dataset,

@@ -80,6 +80,27 @@ def _from_folder(name: str, folder: Path) -> Model:
     )
 
 
+def of_config(name: str, config: Mapping[str, Any], **known: Any) -> Model:
+    """A model that is not on this machine, by its configuration; `known` are further facts.
+
+    Raises ProblemError for values that no configuration has.
+    """
+    text = {**config, **_text_config(Path(name), config)}
+    _check_values(Path(name), text)
+    quantized = _quantized(config)
+    parameters = None if quantized else known.pop("parameters", None)
+    return Model(
+        name=name,
+        path=None,
+        parameters=parameters,
+        tied_embeddings=_tied(config, text),
+        quantized=quantized,
+        vision=_vision(config),
+        **{key: value for key, value in known.items() if key != "parameters"},
+        **_shape(text),
+    )
+
+
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,6 +48,8 @@ class ModelVerbs:
     """Models that can be named without asking anybody."""
     sibling: Callable[[str], str | None]
     """The base model of an instruct one, or the other way."""
+    read_hub: Callable[[str], Model]
+    """Hub id → its facts, asked of the hub."""
     fit: Callable[[Model], str]
     """How the best plan for this machine fits: `yes`, `tight`, `no`, `unknown`."""
 
@@ -76,6 +78,13 @@ class ModelPage(Page[Model]):
             "Base/instruct",
             id="model.sibling",
             tooltip="The base model of an instruct one, or the other way",
+        ),
+        Binding(
+            "ctrl+o",
+            "hub",
+            "Ask the hub",
+            id="model.hub",
+            tooltip="Ask the hub about the id that is typed",
         ),
         Binding(
             "ctrl+t",
@@ -168,6 +177,15 @@ class ModelPage(Page[Model]):
         else:
             self.query_one(Input).value = other
 
+    def action_hub(self) -> None:
+        """Ask the hub, which is never asked before."""
+        name = self.query_one(Input).value.strip()
+        if not self.busy and name:
+            self._typed = name
+            self._searched = False
+            self._given = name
+            self.ask(lambda: self._verbs.read_hub(name), self._show, f"asking the hub about {name}")
+
     def action_move(self, step: int) -> None:
         """Mark another model; from now on Enter takes the marked one."""
         table = self.query_one(Rows)
@@ -215,6 +233,8 @@ class ModelPage(Page[Model]):
         """What was shown before does not belong to this name."""
         self._model = None
         self.show("#facts", "Nothing read.")
+        if "download it" in problem.fix:
+            problem = replace(problem, fix="Ctrl+O asks the hub about it; a folder works as well")
         super().refused(problem)
 
     def refused_beside(self, subject: str, problem: Problem) -> None:

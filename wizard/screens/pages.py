@@ -79,7 +79,13 @@ def _model_page(walk: Walk, verbs: Verbs) -> Page[Any]:
         return fit_word(verbs.plans(usual, nominal_answers(answers, model))[0])
 
     return ModelPage(
-        ModelVerbs(read=verbs.read_model, known=verbs.known_models, sibling=verbs.sibling, fit=fit),
+        ModelVerbs(
+            read=verbs.read_model,
+            read_hub=verbs.read_hub_model,
+            known=verbs.known_models,
+            sibling=verbs.sibling,
+            fit=fit,
+        ),
         name=answers.model,
         model=facts.model if facts else None,
         suggested=verbs.suggested_model,

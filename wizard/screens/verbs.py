@@ -57,6 +57,8 @@ class Verbs:
     """Facts of this machine, without model and data; told those known so far as they come in."""
     read_model: Callable[[str], Model]
     """Folder or hub id → its facts."""
+    read_hub_model: Callable[[str], Model]
+    """Hub id → its facts, asked of the hub; only when the user says so."""
     known_models: Callable[[], tuple[KnownModel, ...]]
     """Models that can be named without asking anybody."""
     sibling: Callable[[str], str | None]
