@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from engine.spec import SpecError, parse_setting
 from wizard import paths
 from wizard.answers import Answers, Goal
 from wizard.problem import Problem, ProblemError
@@ -80,6 +79,8 @@ def _answers(document: Mapping[str, Any]) -> Answers:
 
 def _parsed(given: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON has no type for, and what the spec checks."""
+    from engine.spec import SpecError, parse_setting  # takes long to load
+
     devices = given.get("devices")
     if devices is not None and not all(isinstance(index, int) for index in devices):
         raise ValueError("devices are not numbers")

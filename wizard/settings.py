@@ -8,8 +8,10 @@ from typing import Any, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
-from engine.spec import ALIASES, LARGEST, SETTINGS, setting_info
+from engine.spec import ALIASES, SETTINGS, setting_info
 
+NO_LIMIT = 2**31 - 1
+"""A bound as high as this is one of the libraries, not of sense."""
 TOOLS = ("Hugging Face", "ms-swift", "LLaMA-Factory", "axolotl")
 
 NAMES: Mapping[str, tuple[str, str, str, str]] = {
@@ -132,6 +134,6 @@ def _range(kind: Any, metadata: Sequence[Any]) -> str:
     for mark, words in (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below")):
         for bound in metadata:
             limit = getattr(bound, mark, None)
-            if limit is not None and limit < LARGEST:
+            if limit is not None and limit < NO_LIMIT:
                 said += f" {words} {limit:,}" if isinstance(limit, int) else f" {words} {limit:g}"
     return said

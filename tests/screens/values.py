@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engine.spec import DataTable, MethodTable, ModelTable, ParallelTable, Spec, TrainingTable
+from engine.methods import MethodTable
+from engine.spec import DataTable, ModelTable, ParallelTable, Spec, TrainingTable
 from wizard.answers import Answers
 from wizard.dashboard.state import RunState, fold
 from wizard.facts import GIB, Dataset, Device, Facts, Host, KnownModel, Model, Software

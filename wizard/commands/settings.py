@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wizard.commands.terminal import print_json, say
 from wizard.problem import Problem, ProblemError
-from wizard.settings import Setting, every_setting
 from wizard.wording import setting as worded
+
+if TYPE_CHECKING:
+    from wizard.settings import Setting
 
 HELP = "list or show settings, by their names here or in other trainers"
 DESCRIPTION = "Settings are given as --set KEY=VALUE, in presets, and on the Tune page."
@@ -33,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
+    from wizard.settings import every_setting
+
     words = [word.lower() for word in args.words]
     found = [s for s in every_setting() if all(w in f"{s.words} {s.about}".lower() for w in words)]
     if args.json:
@@ -62,6 +66,8 @@ def named(name: str) -> list[Setting]:
 
     Raises ProblemError (exit code 2), offering the nearest names, when there is none.
     """
+    from wizard.settings import every_setting
+
     wanted = name.strip().lstrip("-").replace("-", "_").lower()
     settings = every_setting()
     ours = [s for s in settings if s.name == wanted] or [s for s in settings if wanted in s.aliases]

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.spec import SETTINGS
 from wizard import api, paths, session
 from wizard.answers import Answers
 from wizard.problem import Problem, ProblemError
@@ -60,7 +59,7 @@ def verbs(machine: str | None = None) -> Verbs:
         name_for=lambda plan, answers: answers.run_name or api.run_name(plan, root),
         preview=lambda chosen, facts, name: api.render(chosen.others, chosen.plan, facts, name),
         write=lambda files, name: create(files, root=root, name=name),
-        launch=lambda folder, smoke: _launch(folder, smoke=smoke),
+        launch=lambda folder, smoke: _launch(folder, machine, smoke=smoke),
         smoke_result=lambda folder: _read(folder / "smoke.json") or {},
         files_of=files_of,
         last_files=lambda: _last_files(root),
@@ -83,6 +82,7 @@ def _read_dataset(data: str, settings: Mapping[str, Any]) -> Dataset:
 
 
 def _preview_data(data: str, model: str, settings: Mapping[str, Any]) -> DataPreview:
+    from engine.spec import SETTINGS
     from wizard.probe.preview import Preview
 
     about_data = {k: v for k, v in settings.items() if SETTINGS[k] == "data" or k == "template"}
@@ -114,9 +114,11 @@ def edit(path: Path, line: int) -> None:
         raise ProblemError(Problem(what=what, where=shlex.join(words), fix=fix)) from None
 
 
-def _launch(folder: Path, *, smoke: bool) -> None:
+def _launch(folder: Path, machine: str | None, *, smoke: bool) -> None:
     from wizard.runner import launch
 
+    if machine:
+        raise ProblemError(api.elsewhere(machine))
     launch.start(folder, *(["--smoke"] if smoke else []))
 
 

@@ -16,7 +16,6 @@ from textual.widgets import Static
 from wizard import overview, wording
 from wizard.answers import Answers
 from wizard.facts import Device, Facts, Host
-from wizard.planner.pool import choose
 from wizard.problem import Problem, ProblemError
 from wizard.screens.machines import pick_machine
 from wizard.screens.verbs import Machines
@@ -144,7 +143,12 @@ class HardwarePage(Page[Machine]):
         def tell(facts: Facts) -> None:
             self.post_message(self.Arrived(facts, look))
 
-        self.ask(lambda: self._probe(tell), self._done, "reading devices, host and software")
+        def probe() -> Facts:
+            found = self._probe(tell)
+            used_devices(found, None)  # loads the planner here, where no screen waits for it
+            return found
+
+        self.ask(probe, self._done, "reading devices, host and software")
 
     def on_hardware_page_arrived(self, event: Arrived) -> None:
         """Show what is known so far, unless it is of an older look or all is known by now."""
@@ -238,7 +242,7 @@ class HardwarePage(Page[Machine]):
             self.show("#head", "looking for accelerators")
             return
         columns = WIDE_COLUMNS if wide and facts.accelerators else COLUMNS
-        used = used_devices(facts, self._devices)
+        used = None if self.busy else used_devices(facts, self._devices)
         rows = [_row(group, used)[: len(columns)] for group in self._rows(facts)]
         head, *rest = lines(columns, rows, max(self.size.width - 9, 40))
         self.show("#head", Content.styled("  " + head, "$foreground-muted"))
@@ -262,6 +266,8 @@ class HardwarePage(Page[Machine]):
 
 def used_devices(facts: Facts, devices: tuple[int, ...] | None) -> tuple[int, ...]:
     """Indices of the accelerators a run will use; empty where none can be."""
+    from wizard.planner.pool import choose  # its packages take long to load
+
     try:
         pool = choose(facts, Answers(devices=devices))
     except ProblemError:
@@ -269,10 +275,10 @@ def used_devices(facts: Facts, devices: tuple[int, ...] | None) -> tuple[int, ..
     return tuple(sorted(d.index for d in pool.devices if d.kind != "cpu"))
 
 
-def _accelerators(facts: Facts, used: Sequence[int]) -> str:
+def _accelerators(facts: Facts, used: Sequence[int] | None) -> str:
     number = len(facts.accelerators)
     counted = f"{number} accelerator{'s' * (number != 1)}"
-    return f"{len(used)} of {counted} used" if number else counted
+    return f"{len(used)} of {counted} used" if number and used is not None else counted
 
 
 def _groups(devices: Sequence[Device], *, each: bool) -> list[list[Device]]:
@@ -286,13 +292,13 @@ def _groups(devices: Sequence[Device], *, each: bool) -> list[list[Device]]:
     return list(kinds.values())
 
 
-def _row(group: Sequence[Device], used: Sequence[int]) -> tuple[str, ...]:
+def _row(group: Sequence[Device], used: Sequence[int] | None) -> tuple[str, ...]:
     told = [device for device in group if device.memory_free_bytes is not None] or group
     device = min(told, key=lambda one: one.memory_free_bytes or 0)
-    taken = sum(one.index in used for one in group)
+    taken = sum(one.index in (used or ()) for one in group)
     mark = "[x]" if taken == len(group) else "[-]" if taken else "[ ]"
     return (
-        "" if device.kind == "cpu" else mark,
+        "" if device.kind == "cpu" or used is None else mark,
         overview.numbers(one.index for one in group),
         device.name,
         _gib(device.memory_free_bytes),

@@ -131,7 +131,7 @@ class Page(Screen[Answer | GoTo | None]):
         self, call: Callable[[], Value], then: Callable[[Value], None], name: str, group: str
     ) -> None:
         worker: Worker[Any] = self.run_worker(
-            partial(aside, call),  # type: ignore[arg-type]  # a call that gives a coroutine
+            partial(aside, call),
             name=name,
             group=group,
             description=name,
