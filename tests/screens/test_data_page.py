@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from textual.content import Content
 
 from tests.screens import values
@@ -41,6 +42,7 @@ async def test_what_is_learnt_is_between_marks_in_every_view() -> None:
     assert app.left == [Data(dataset=values.DATASET, settings={})]
 
 
+@pytest.mark.slow
 async def test_a_length_and_a_column_map_are_fixed_and_read_with() -> None:
     world = World()
     asked: list[Mapping[str, Any]] = []
@@ -69,6 +71,7 @@ async def test_a_length_and_a_column_map_are_fixed_and_read_with() -> None:
     assert asked[-1] == {"max_length": 128, "columns": columns}
 
 
+@pytest.mark.slow
 async def test_the_editor_is_opened_at_the_marked_problem() -> None:
     world = World()
     page = data(world)
@@ -118,6 +121,7 @@ async def test_a_preview_that_hangs_or_fails_holds_nothing_up() -> None:
     assert [child.closed for child in children] == [True, True]
 
 
+@pytest.mark.slow
 async def test_a_report_that_no_run_would_start_with_stops_the_page() -> None:
     report = {**values.SAID[-1], "usable": False, "reason": "3 % of the rows cannot be used"}
     app = OnePage(lambda: data(World(said=(*values.SAID[:-1], report))))
@@ -131,6 +135,7 @@ async def test_a_report_that_no_run_would_start_with_stops_the_page() -> None:
     assert problem.what == "3 % of the rows cannot be used"
 
 
+@pytest.mark.slow
 async def test_a_data_file_of_this_folder_is_offered() -> None:
     world = World(nearby=("new.jsonl", "old.jsonl"))
     app = OnePage(lambda: data(world, dataset=None))

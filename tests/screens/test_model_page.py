@@ -35,6 +35,7 @@ async def test_a_search_marks_the_first_match_and_enter_takes_it() -> None:
     assert app.left == [replace(values.MODEL, name="Qwen/Qwen3-8B")]
 
 
+@pytest.mark.slow
 async def test_arrows_go_through_the_list_while_the_field_keeps_the_keys() -> None:
     app = OnePage(lambda: model(KNOWN, model=None))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -45,6 +46,7 @@ async def test_arrows_go_through_the_list_while_the_field_keeps_the_keys() -> No
     assert app.left[0].name == "Qwen/Qwen3-8B"
 
 
+@pytest.mark.slow
 async def test_the_base_of_an_instruct_model_is_one_key_away() -> None:
     app = OnePage(lambda: model(KNOWN, name="Qwen/Qwen3-8B", model=None))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -66,6 +68,7 @@ async def test_the_hub_is_asked_when_the_user_says_so_and_not_before() -> None:
     assert app.left == [replace(values.MODEL, name="org/new", source="the hub")]
 
 
+@pytest.mark.slow
 async def test_a_quantised_model_is_not_taken() -> None:
     world = World(model=replace(values.MODEL, quantized="gptq", path="/m"))
     app = OnePage(lambda: model(world, name="x/gptq", model=None))

@@ -13,6 +13,7 @@ from tests.screens.pages import PAGES
 from tests.screens.stage import OnePage, rest, until
 from wizard.dashboard.screen import Dashboard
 
+SLOW = pytest.mark.slow
 STATES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "plan-why": ("plan", ("w",)),
     "plan-two": ("plan", ("c", "down", "c")),
@@ -46,7 +47,10 @@ def test_page_looks_as_it_did(
     assert snap_compare(OnePage(PAGES[page]), terminal_size=size, run_before=settle)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param((80, 24), id="80x24"), pytest.param((140, 40), id="140x40", marks=SLOW)],
+)
 @pytest.mark.parametrize("state", STATES)
 def test_what_keys_open_looks_as_it_did(
     state: str, size: tuple[int, int], snap_compare: Callable[..., bool]

@@ -58,6 +58,7 @@ async def test_why_gives_every_part_with_its_formula_and_what_would_move_it() ->
     assert "-9.4 GiB  fits" in text
 
 
+@pytest.mark.slow
 async def test_c_on_two_plans_shows_them_side_by_side() -> None:
     app = OnePage(lambda: plan_page(make_plans=lambda facts, answers: TIMED))
     async with app.run_test(size=(140, 50)) as pilot:
@@ -101,6 +102,7 @@ async def test_another_machine_is_looked_at_but_its_plans_are_not_taken() -> Non
     assert app.left[0].plan == TIMED[0]
 
 
+@pytest.mark.slow
 async def test_the_plan_taken_before_is_marked_again_or_said_to_be_gone() -> None:
     app = OnePage(lambda: plan_page(before=values.PLANS[1]))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -147,6 +149,7 @@ async def test_a_planner_or_a_probe_that_hangs_freezes_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (140, 40)])
+@pytest.mark.slow
 async def test_resizing_keeps_the_mark_and_the_plans(size: tuple[int, int]) -> None:
     app = OnePage(plan_page)
     async with app.run_test(size=(100, 30)) as pilot:

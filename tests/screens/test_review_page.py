@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.screens import values
 from tests.screens.pages import review
 from tests.screens.stage import RUN, FollowedRun, OnePage, World, rest, shown, until
@@ -38,6 +40,7 @@ async def test_a_smoke_test_is_run_first_and_what_it_took_is_told() -> None:
     assert len(world.written) == 1, "the folder is made once"
 
 
+@pytest.mark.slow
 async def test_a_smoke_test_that_fails_says_why() -> None:
     ended = replace(RunState(), exit_code=71, phase="done")
     world = World(run=FollowedRun(ended))
@@ -75,6 +78,7 @@ async def test_w_writes_and_starts_nothing_and_d_shows_what_differs() -> None:
     assert app.left == [InForeground(run=RUN)]
 
 
+@pytest.mark.slow
 async def test_the_run_of_another_machine_is_written_and_not_started() -> None:
     world = World()
     app = OnePage(lambda: review(world, facts=replace(values.FACTS, machine="8xH100-SXM")))
@@ -91,6 +95,7 @@ async def test_the_run_of_another_machine_is_written_and_not_started() -> None:
     assert world.launched == []
 
 
+@pytest.mark.slow
 async def test_the_editor_opens_the_written_file_and_what_it_left_is_shown() -> None:
     class Lent(OnePage):
         def suspend(self) -> Any:

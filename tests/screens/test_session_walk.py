@@ -76,6 +76,7 @@ async def test_defaults_lead_to_a_run_in_few_keys(machine: str, size: tuple[int,
     assert lived.launched == [(RUN, False)]
 
 
+@pytest.mark.slow
 async def test_answers_outlive_the_wizard_until_a_run_is_started_from_them() -> None:
     lived = world()
     app = TunewrightApp(lived.verbs(plans=real_plans))
@@ -102,6 +103,7 @@ async def test_answers_outlive_the_wizard_until_a_run_is_started_from_them() -> 
         await reach(pilot, Step.DATA)
 
 
+@pytest.mark.slow
 async def test_the_palette_does_what_keys_do_and_leads_back() -> None:
     app = TunewrightApp(world().verbs(plans=real_plans), facts=values.FACTS, answers=values.ANSWERS)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -122,6 +124,7 @@ async def test_the_palette_does_what_keys_do_and_leads_back() -> None:
         assert ">2" in header
 
 
+@pytest.mark.slow
 async def test_keys_can_be_moved_by_their_ids() -> None:
     asked: list[str] = []
 
@@ -147,6 +150,7 @@ async def test_keys_can_be_moved_by_their_ids() -> None:
         await until(pilot, lambda: "goal: [fastest]" in shown(app))
 
 
+@pytest.mark.slow
 async def test_an_answer_whose_ground_changed_is_marked_until_it_is_given_again() -> None:
     app = TunewrightApp(world().verbs(plans=real_plans), facts=values.FACTS, answers=values.ANSWERS)
     async with app.run_test(size=(80, 24)) as pilot:

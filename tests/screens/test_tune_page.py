@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.screens import values
 from tests.screens.stage import RUN, OnePage, shown, until
 from wizard.answers import Answers
@@ -70,6 +72,7 @@ async def test_any_setting_is_found_by_its_name_elsewhere_and_fixed() -> None:
     assert chosen.plan.spec.data.max_length == 512
 
 
+@pytest.mark.slow
 async def test_where_text_is_typed_letters_are_text() -> None:
     app = OnePage(tune)
     async with app.run_test(size=(80, 24)) as pilot:
