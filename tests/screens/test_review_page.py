@@ -144,3 +144,12 @@ def test_a_run_with_nothing_in_its_way_is_all_ok() -> None:
     whole = replace(values.DATASET, dropped_rows=0, problems=())
     text = said(values.PLANS[0], replace(values.FACTS, model=model, dataset=whole))
     assert {line[:6] for line in text.split("\n")} == {"[ ok ]"}
+
+
+async def test_in_the_smallest_terminal_script_and_checks_are_both_reached() -> None:
+    app = OnePage(review)
+    async with app.run_test(size=(60, 16)) as pilot:
+        await until(pilot, lambda: "set -euo pipefail" in shown(app))
+        await pilot.press(*["ctrl+up"] * 4)
+        await until(pilot, lambda: "[ ok ] memory" in shown(app))
+        assert ".8" in shown(app).split("\n")[0]

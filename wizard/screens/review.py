@@ -116,6 +116,7 @@ class ReviewPage(Page[Path | InForeground]):
         """What is in order takes less room where there is little."""
         short = self.size.width < ROOMY or self.size.height < TALL
         self.show("#checks", checks(self._chosen.plan, self._facts, short=short))
+        self.call_after_refresh(self.query_one("#script").scroll_visible, animate=False)
 
     def action_file(self) -> None:
         """Show the next of the files."""

@@ -10,6 +10,7 @@ from textual.widget import Widget
 from wizard.steps import ORDER, Step
 
 FULL_WIDTH = 120
+ROOM_FOR_GAPS = 66
 
 
 class StepHeader(Widget):
@@ -39,7 +40,10 @@ class StepHeader(Widget):
         return Content.assemble(brand, here, (name, "bold"), *self._short(self._step))
 
     def _short(self, here: Step) -> list[tuple[str, str]]:
-        return [(f"{self._mark(step, here)}{step.number} ", _style(step, here)) for step in ORDER]
+        gap = " " if self.size.width >= ROOM_FOR_GAPS else ""
+        return [
+            (f"{self._mark(step, here)}{step.number}{gap}", _style(step, here)) for step in ORDER
+        ]
 
     def _full(self, here: Step) -> list[tuple[str, str]]:
         return [

@@ -78,6 +78,20 @@ class Page(Screen[Answer | GoTo | None]):
             id="page.help-f1",
             tooltip=HELP_TOOLTIP,
         ),
+        Binding(
+            "ctrl+down",
+            "scroll_page(4)",
+            show=False,
+            id="page.scroll-down",
+            tooltip="Scroll the page, whatever has the keys",
+        ),
+        Binding(
+            "ctrl+up",
+            "scroll_page(-4)",
+            show=False,
+            id="page.scroll-up",
+            tooltip="Scroll the page, whatever has the keys",
+        ),
     ]
 
     def __init__(self, *, first: bool = False) -> None:
@@ -192,6 +206,10 @@ class Page(Screen[Answer | GoTo | None]):
     def action_go_to(self, number: int) -> None:
         """Leave for a page that was answered before."""
         self.dismiss(GoTo(step=ORDER[number - 1]))
+
+    def action_scroll_page(self, lines_down: int) -> None:
+        """Move the page where it is longer than the terminal."""
+        self.query_one("#body", VerticalScroll).scroll_relative(y=lines_down, animate=False)
 
     def action_explain(self) -> None:
         """What the page is about, and all its keys."""
