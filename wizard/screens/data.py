@@ -18,9 +18,10 @@ from wizard import wording
 from wizard.facts import Dataset, Model
 from wizard.problem import Problem
 from wizard.screens.telling import (
+    COLUMNS,
     DataVerbs,
     Told,
-    column_help,
+    column_prompt,
     dropped_percent,
     estimated,
     first_row,
@@ -33,7 +34,6 @@ from wizard.steps import Data, Step
 from wizard.widgets import sample
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
-from wizard.widgets.prompt import Prompt
 from wizard.widgets.question import Question
 from wizard.widgets.sample import VIEWS
 from wizard.widgets.table import Rows
@@ -46,7 +46,6 @@ LONGEST_DEFAULT = 2048
 HINT_READ = "Enter goes on to the plans. Tab goes to the problems, o to another file."
 PREVIEW = "tokens"
 MEMORY = "memory"
-COLUMNS = "columns"
 DROPPED = "max_dropped_percent"
 DROPPED_DEFAULT = 1.0
 """The trainer's own."""
@@ -195,22 +194,15 @@ class DataPage(Page[Data]):
 
     def action_columns(self) -> None:
         """Ask which column is which."""
-        from engine.spec import SpecError, parse_setting
-
-        def wrong(text: str) -> str | None:
-            try:
-                parse_setting(COLUMNS, text)
-            except SpecError as error:
-                return str(error)
-            return None
 
         def take(text: str | None) -> None:
             if text is not None:
+                from engine.spec import parse_setting
+
                 self._chosen[COLUMNS] = parse_setting(COLUMNS, text)[1]
                 self._read()
 
-        value = self._settings().get(COLUMNS) or ""
-        self.app.push_screen(Prompt("Columns", column_help(self._dataset), value, wrong), take)
+        self.app.push_screen(column_prompt(self._dataset, self._settings().get(COLUMNS)), take)
 
     def action_edit(self) -> None:
         """Open the editor at the marked problem, or at the row that is shown."""

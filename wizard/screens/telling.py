@@ -12,9 +12,12 @@ from textual.content import Content
 from wizard import wording
 from wizard.facts import Dataset, Model
 from wizard.widgets import sample
+from wizard.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from wizard.screens.verbs import DataPreview
+
+COLUMNS = "columns"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +101,20 @@ def place_of(
         one = told.samples[shown]
         return Path(str(one["file"])), int(one["line"])
     return Path(dataset.path), line or 1
+
+
+def column_prompt(dataset: Dataset | None, value: str | None) -> Prompt:
+    """Asks for a column map, and takes none that the engine would refuse."""
+    from engine.spec import SpecError, parse_setting
+
+    def wrong(text: str) -> str | None:
+        try:
+            parse_setting(COLUMNS, text)
+        except SpecError as error:
+            return str(error)
+        return None
+
+    return Prompt("Columns", column_help(dataset), value or "", wrong)
 
 
 def column_help(dataset: Dataset | None) -> Content:
