@@ -409,10 +409,10 @@ def test_the_wizard_plans_for_another_machine_and_starts_nothing_there(data: str
     facts = replace(
         chosen.probe(lambda facts: None),
         model=chosen.read_model(MODEL),
-        dataset=chosen.read_dataset(data),
+        dataset=chosen.read_dataset(data, {}),
     )
     plan = chosen.plans(facts, Answers(model=MODEL, data=data))[0]
     assert plan.spec.parallel.device_kind == "cuda"
     with pytest.raises(ProblemError, match="not started here"):
-        chosen.launch(plan, "there")
+        chosen.launch(paths.runs() / "there", False)
     assert not paths.runs().exists()

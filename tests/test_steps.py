@@ -7,8 +7,22 @@ from pathlib import Path
 
 from tests.screens.values import ANSWERS, DATASET, FACTS, MACHINE, MODEL, PLANS
 from wizard.answers import Answers
-from wizard.steps import ORDER, Chosen, Step, again, answered, back, begin, steps
+from wizard.steps import (
+    ORDER,
+    Chosen,
+    Data,
+    Machine,
+    Step,
+    Walk,
+    again,
+    answered,
+    back,
+    back_to,
+    begin,
+    steps,
+)
 
+DATA = Data(dataset=DATASET)
 BEFORE_RUN = tuple(step for step in ORDER if step not in (Step.RUN, Step.FINISH))
 
 
@@ -35,7 +49,7 @@ def test_every_answer_moves_the_walk_one_page_on() -> None:
     run = Path("/runs/one")
     asked = []
 
-    for answer in (MACHINE, MODEL, DATASET, chosen, chosen, run, object(), "quit"):
+    for answer in (Machine(facts=MACHINE), MODEL, DATA, chosen, chosen, run, object(), "quit"):
         asked.append(walk.pending[0])
         walk = answered(walk, walk.pending[0], answer)
 
@@ -46,7 +60,7 @@ def test_every_answer_moves_the_walk_one_page_on() -> None:
 
 def test_going_back_keeps_later_answers_and_asks_the_pages_after_it() -> None:
     walk = begin(None, Answers())
-    for step, answer in zip(ORDER, (MACHINE, MODEL, DATASET), strict=False):
+    for step, answer in zip(ORDER, (Machine(facts=MACHINE), MODEL, DATA), strict=False):
         walk = answered(walk, step, answer)
 
     earlier = back(walk, Step.PLAN)
@@ -65,7 +79,7 @@ def test_once_there_is_a_run_only_pages_about_it_are_left() -> None:
 
 
 def test_probing_again_keeps_model_and_data() -> None:
-    walk = answered(begin(FACTS, ANSWERS), Step.HARDWARE, MACHINE)
+    walk = answered(begin(FACTS, ANSWERS), Step.HARDWARE, Machine(facts=MACHINE))
 
     assert walk.facts == FACTS
 
@@ -82,3 +96,53 @@ def test_the_picked_plan_is_found_again_after_planning_anew() -> None:
     assert found is not None
     assert (found.title, found.steps) == (PLANS[2].title, 7)
     assert again(PLANS[2], PLANS[:2]) is None
+
+
+def walked() -> Walk:
+    walk = begin(None, Answers())
+    chosen = Chosen(answers=ANSWERS, plan=PLANS[0], others=PLANS)
+    for step, answer in zip(
+        ORDER, (Machine(facts=MACHINE), MODEL, DATA, chosen, chosen), strict=False
+    ):
+        walk = answered(walk, step, answer)
+    return walk
+
+
+def test_going_back_marks_what_was_answered_and_nothing_else() -> None:
+    earlier = back_to(walked(), Step.MODEL)
+
+    assert set(earlier.marks.values()) == {"x"}
+    same = answered(earlier, Step.MODEL, MODEL)
+    assert set(same.marks.values()) == {"x"}
+
+
+def test_another_model_shakes_what_was_chosen_for_the_first() -> None:
+    earlier = back_to(walked(), Step.MODEL)
+
+    walk = answered(earlier, Step.MODEL, replace(MODEL, name="other", num_layers=7))
+
+    shaken = {step for step, mark in walk.marks.items() if mark == "!"}
+    assert shaken == {Step.PLAN, Step.TUNE}
+    assert walk.plan == PLANS[0], "later answers are kept"
+    walk = answered(walk, Step.DATA, DATA)
+    again_the_same = Chosen(answers=walk.answers, plan=PLANS[0])
+    assert "!" not in answered(walk, Step.PLAN, again_the_same).marks.values()
+    another = answered(walk, Step.PLAN, Chosen(answers=walk.answers, plan=PLANS[2]))
+    assert another.marks[Step.TUNE] == "!"
+    assert "!" not in answered(another, Step.TUNE, again_the_same).marks.values()
+
+
+def test_skipping_a_device_shakes_the_plan_and_keeps_model_and_data() -> None:
+    walk = answered(
+        back_to(walked(), Step.HARDWARE), Step.HARDWARE, Machine(facts=MACHINE, devices=(0,))
+    )
+
+    assert walk.answers.devices == (0,)
+    assert walk.marks[Step.PLAN] == "!"
+    assert walk.facts == FACTS
+
+
+def test_settings_chosen_with_the_data_are_the_users() -> None:
+    walk = answered(walked(), Step.DATA, Data(dataset=DATASET, settings={"max_length": 512}))
+
+    assert walk.answers.settings == {"max_length": 512}

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import work
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.problem import ProblemError
 from wizard.screens.pages import Look, page_for
-from wizard.screens.start import NEW, StartPage
-from wizard.screens.verbs import RunSummary, Verbs
-from wizard.steps import Step, Walk, answered, back, begin
+from wizard.screens.start import StartPage
+from wizard.screens.verbs import Verbs
+from wizard.steps import (
+    BEFORE_RUN,
+    ORDER,
+    GoTo,
+    InForeground,
+    Step,
+    Walk,
+    answered,
+    back,
+    back_to,
+    begin,
+)
+from wizard.widgets.aside import aside
+from wizard.widgets.page import Page
 from wizard.widgets.theme import CALM
+
+Value = TypeVar("Value")
 
 __all__ = ["TunewrightApp", "Verbs"]
 
@@ -31,7 +47,6 @@ class TunewrightApp(App[Path]):
 
     TITLE = "tunewright"
     CSS_PATH = Path(__file__).with_suffix(".tcss")
-    ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 – Textual's own annotation forbids ClassVar
         (0, "-tiny"),
         (60, "-narrow"),
@@ -59,12 +74,16 @@ class TunewrightApp(App[Path]):
         facts: Facts | None = None,
         answers: Answers | None = None,
         leave_when_done: bool = False,
+        keymap: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
+        self.set_keymap(dict(keymap or {}))
         self._verbs = verbs
         self._look = Look(clock=clock, leave_when_done=leave_when_done, in_wizard=attach is None)
         self._walk = begin(facts, answers or Answers(), attach)
+        self.foreground = False
+        """Whether the run that is returned is yet to be started, in the terminal."""
 
     def on_mount(self) -> None:
         """Theme, then the first page."""
@@ -73,6 +92,20 @@ class TunewrightApp(App[Path]):
             self.theme = CALM.name
         self.walk_pages()
 
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette: all that keys do here, the pages gone through, then the app's own."""
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if binding.tooltip and active.enabled and binding.id != "app.quit":
+                act = partial(self.run_action, binding.action, active.node)
+                yield SystemCommand(binding.description or binding.tooltip, binding.tooltip, act)
+        if isinstance(screen, Page) and screen.STEP is not None:
+            for step in ORDER[: screen.STEP.number - 1] if screen.STEP in BEFORE_RUN else ():
+                name = f"Go to {step.number} {step.value}"
+                go = partial(screen.action_go_to, step.number)
+                yield SystemCommand(name, "Later answers are kept", go)
+        yield from super().get_system_commands(screen)
+
     @work(name="walk")
     async def walk_pages(self) -> None:
         """Ask the pages that are still to ask, one after the other, then leave."""
@@ -80,28 +113,43 @@ class TunewrightApp(App[Path]):
         while walk is not None and walk.pending:
             step = walk.pending[0]
             page = page_for(step, walk, self._verbs, self._look)
+            page.marks = walk.marks
             answer = await self.push_screen_wait(page)
             walk = self._turn(walk, step, answer)
+            await self._keep(walk, step)
         self.exit(walk.run if walk else None)
 
     async def _start(self, walk: Walk) -> Walk | None:
         """The walk after the start page; None when it was left."""
         if walk.facts is not None or walk.answers != Answers():
             return walk
-        runs = await self._runs()
-        if not runs:
+        runs = await self._told(self._verbs.list_runs) or ()
+        kept = await self._told(self._verbs.kept_answers)
+        if not runs and kept is None:
             return walk
-        choice = await self.push_screen_wait(StartPage(runs))
-        if choice is None:
-            return None
-        return walk if choice == NEW else replace(walk, run=choice)
+        choice = await self.push_screen_wait(StartPage(runs, kept))
+        match choice:
+            case None:
+                return None
+            case "continue" if kept is not None:
+                return begin(None, kept)
+            case Path():
+                return replace(walk, run=choice)
+        return walk
 
-    async def _runs(self) -> tuple[RunSummary, ...]:
+    async def _keep(self, walk: Walk, step: Step) -> None:
+        """Keep the answers for the next time, until there is a run of them."""
+        if step in BEFORE_RUN:
+            answers = None if walk.run else walk.answers
+            await self._told(lambda: self._verbs.keep_answers(answers))
+
+    async def _told(self, call: Callable[[], Value]) -> Value | None:
+        """What a call gives; None when it fails, which is told and holds nothing up."""
         try:
-            return await asyncio.to_thread(self._verbs.list_runs)
-        except ProblemError as error:
+            return await aside(call)
+        except (ProblemError, OSError) as error:
             self.notify(str(error), severity="warning", markup=False)
-            return ()
+            return None
 
     def _turn(self, walk: Walk, step: Step, answer: Any) -> Walk:
         """The walk after a page was left, by its answer or by going back."""
@@ -112,6 +160,10 @@ class TunewrightApp(App[Path]):
                 return replace(walk, done=frozenset(Step))
             case Step.FINISH, "new":
                 return begin(walk.facts, replace(walk.answers, run_name=None))
+            case _, InForeground():
+                self.foreground = True
+            case _, GoTo(step=earlier):
+                return back_to(walk, earlier)
             case _, None:
                 return back(walk, step)
         return answered(walk, step, answer)

@@ -321,11 +321,29 @@ class Model:
     dtype: str | None = None
     quantized: str | None = None
     """Method of an already quantised checkpoint."""
+    vision: str | None = None
+    """Kind of its vision tower, which is not trained; None for a model of text alone."""
+    gated: bool | None = None
+    """Whether a token is needed to fetch it; None when that is not known."""
     has_chat_template: bool | None = None
     disk_bytes: int | None = None
     licence: str | None = None
     source: str = ""
     """`config.json`, `safetensors headers` or `shipped table`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownModel:
+    """A model that can be named: on this machine, in the shipped table, or found on the hub."""
+
+    name: str
+    on_disk: bool = False
+    parameters: int | None = None
+    licence: str | None = None
+    gated: bool = False
+    """A token is needed, as far as is known."""
+    kind: Literal["base", "instruct"] | None = None
+    """What it was trained to do, as its name tells."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wizard.answers import Answers
 from wizard.facts import Dataset, Facts, Model
@@ -35,7 +35,8 @@ class Step(Enum):
 
 ORDER = tuple(Step)
 _BASIS = frozenset({Step.HARDWARE, Step.MODEL, Step.DATA})
-_BEFORE_RUN = frozenset(ORDER[: ORDER.index(Step.RUN)])
+BEFORE_RUN = frozenset(ORDER[: ORDER.index(Step.RUN)])
+"""Pages that lead to a run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +45,39 @@ class Chosen:
 
     answers: Answers
     plan: Plan
+    others: tuple[Plan, ...] = ()
+    """The plans it was chosen from."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """A machine, and which of its devices a run may use."""
+
+    facts: Facts
+    devices: tuple[int, ...] | None = None
+    """Indices; None leaves it to the planner."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """Data that was read, and the settings chosen while looking at it."""
+
+    dataset: Dataset
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InForeground:
+    """A run that was written and is started in the terminal, once the wizard is gone."""
+
+    run: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoTo:
+    """A page is left for one that was there before."""
+
+    step: Step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +87,19 @@ class Walk:
     facts: Facts | None = None
     answers: Answers = field(default_factory=Answers)
     plan: Plan | None = None
+    others: tuple[Plan, ...] = ()
+    """The plans it was chosen from."""
     run: Path | None = None
     done: frozenset[Step] = frozenset()
+    seen: frozenset[Step] = frozenset()
+    """Pages that were answered, also those behind a page gone back to."""
+    stale: frozenset[Step] = frozenset()
+    """Answers that rest on something that was changed since."""
+
+    @property
+    def marks(self) -> dict[Step, str]:
+        """Step → `x` for answered, `!` for an answer whose ground has changed."""
+        return {**dict.fromkeys(self.seen, "x"), **dict.fromkeys(self.stale, "!")}
 
     @property
     def pending(self) -> tuple[Step, ...]:
@@ -75,7 +120,7 @@ def steps(
     Once there is a run, only the pages about it are left.
     """
     if run is not None:
-        return tuple(s for s in ORDER if s not in _BEFORE_RUN and s not in done)
+        return tuple(s for s in ORDER if s not in BEFORE_RUN and s not in done)
     missing = _missing(facts, answers)
     unsettled = {s for s in ORDER if s not in done or s in missing}
     if unsettled & _BASIS:
@@ -102,32 +147,60 @@ def begin(facts: Facts | None, answers: Answers, run: Path | None = None) -> Wal
 
 def answered(walk: Walk, step: Step, answer: object) -> Walk:
     """The walk after a page was left with its answer."""
-    walk = replace(walk, done=walk.done | {step})
+    after = _with(walk, answer)
+    stale = (after.stale | _shaken(walk, after)) - {step}
+    if isinstance(answer, Chosen) and walk.plan and _way(walk.plan) == _way(answer.plan):
+        stale = frozenset()
+    return replace(after, done=after.done | {step}, seen=walk.seen | {step}, stale=stale)
+
+
+def _with(walk: Walk, answer: object) -> Walk:
     match answer:
-        case Facts():
+        case Machine(facts=facts, devices=devices):
             known = walk.facts
             facts = replace(
-                answer,
-                model=known.model if known else answer.model,
-                dataset=known.dataset if known else answer.dataset,
+                facts,
+                model=known.model if known else facts.model,
+                dataset=known.dataset if known else facts.dataset,
             )
-            return replace(walk, facts=facts)
+            return replace(walk, facts=facts, answers=replace(walk.answers, devices=devices))
         case Model() if walk.facts:
             answers = replace(walk.answers, model=answer.name)
             return replace(walk, facts=replace(walk.facts, model=answer), answers=answers)
-        case Dataset() if walk.facts:
-            answers = replace(walk.answers, data=answer.path)
-            return replace(walk, facts=replace(walk.facts, dataset=answer), answers=answers)
+        case Data(dataset=dataset, settings=chosen) if walk.facts:
+            settings = {**walk.answers.settings, **chosen}
+            answers = replace(walk.answers, data=dataset.path, settings=settings)
+            return replace(walk, facts=replace(walk.facts, dataset=dataset), answers=answers)
         case Chosen():
-            return replace(walk, answers=answer.answers, plan=answer.plan)
+            return replace(walk, answers=answer.answers, plan=answer.plan, others=answer.others)
         case Path():
             return replace(walk, run=answer)
+        case InForeground(run=run):
+            return replace(walk, run=run, done=frozenset(Step))
     return walk
+
+
+def _shaken(before: Walk, after: Walk) -> frozenset[Step]:
+    """Answered pages behind the basis, when what a plan rests on became another."""
+    if before.plan is None or _basis(before) == _basis(after):
+        return frozenset()
+    return before.seen & BEFORE_RUN - _BASIS
+
+
+def _basis(walk: Walk) -> tuple[object, ...]:
+    """Machine, devices, model and data; readings that change by themselves are left out."""
+    facts, answers = walk.facts, walk.answers
+    kinds = [(d.kind, d.name, d.memory_total_bytes) for d in facts.devices] if facts else []
+    return (kinds, answers.devices, answers.model, answers.data, facts and facts.model)
 
 
 def back(walk: Walk, step: Step) -> Walk:
     """The walk one page earlier; later answers stay and are offered again."""
-    earlier = ORDER[max(ORDER.index(step) - 1, 0)]
+    return back_to(walk, ORDER[max(ORDER.index(step) - 1, 0)])
+
+
+def back_to(walk: Walk, earlier: Step) -> Walk:
+    """The walk at an earlier page; later answers stay and are offered again."""
     return replace(walk, done=walk.done - set(ORDER[ORDER.index(earlier) :]))
 
 

@@ -10,19 +10,16 @@ from typing import Any
 from textual.screen import Screen
 
 from tests.screens import values
-from tests.screens.pages import Listed
+from tests.screens.pages import Listed, data, model, plan_page
 from tests.screens.stage import FollowedRun, World
 from tests.screens.values import HOSTILE
 from wizard.dashboard.screen import Dashboard
 from wizard.dashboard.state import RunState, fold
-from wizard.facts import Facts
+from wizard.facts import Facts, KnownModel
 from wizard.plan import Decision, Plan
 from wizard.problem import Problem
-from wizard.screens.data import DataPage
 from wizard.screens.finish import FinishPage
 from wizard.screens.hardware import HardwarePage
-from wizard.screens.model import ModelPage
-from wizard.screens.plan import PlanPage
 from wizard.screens.review import ReviewPage
 from wizard.screens.start import StartPage
 from wizard.screens.tune import TunePage
@@ -96,20 +93,34 @@ def finish() -> FinishPage:
 
 
 def review() -> ReviewPage:
-    verbs = World(files={"run.sh": HOSTILE, HOSTILE: HOSTILE}).verbs()
-    return ReviewPage(
-        plan=plan(), name=HOSTILE, facts=FACTS, preview=verbs.preview, launch=verbs.launch
-    )
+    world = World(files={"run.sh": HOSTILE, HOSTILE: HOSTILE})
+    chosen = Chosen(answers=values.ANSWERS, plan=plan())
+    return ReviewPage(chosen=chosen, name=HOSTILE, facts=FACTS, verbs=world.review_verbs())
+
+
+def said() -> tuple[dict[str, Any], ...]:
+    """What the child says of a file that tries everything."""
+    sample, *others = values.SAID
+    texts = {
+        "file": HOSTILE,
+        "row": {HOSTILE: HOSTILE},
+        "pieces": [{"text": HOSTILE, "learnt": False}, {"text": HOSTILE, "learnt": True}],
+        "ids": [[1, HOSTILE, True]],
+    }
+    problem = {"kind": "problem", "file": HOSTILE, "unit": "line", "line": 1, "reason": HOSTILE}
+    return ({**sample, **texts}, problem, {"kind": "warning", "text": HOSTILE}, others[-1])
 
 
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage((Listed(HOSTILE, HOSTILE),)),
     "hardware": lambda: HardwarePage(lambda say: FACTS, FACTS, first=True),
-    "model": lambda: ModelPage(World().read_model, name=HOSTILE, model=MODEL),
-    "data": lambda: DataPage(World().read_dataset, path=HOSTILE, dataset=DATASET),
-    "plan": lambda: PlanPage(lambda answers: (plan(),), values.ANSWERS),
+    "model": lambda: model(
+        World(known=(KnownModel(name=HOSTILE, licence=HOSTILE),)), name=HOSTILE, model=MODEL
+    ),
+    "data": lambda: data(World(said=said()), path=HOSTILE, dataset=DATASET),
+    "plan": lambda: plan_page(make_plans=lambda facts, answers: (plan(),)),
     "tune": lambda: TunePage(
-        lambda answers: (plan(),), Chosen(answers=values.ANSWERS, plan=plan()), HOSTILE
+        lambda answers: (plan(),), Chosen(answers=values.ANSWERS, plan=plan()), HOSTILE, FACTS
     ),
     "review": review,
     "run": lambda: Dashboard(RUN, World(run=FollowedRun(state()), log=(HOSTILE,)).source()),

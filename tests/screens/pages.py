@@ -45,27 +45,56 @@ def ended() -> FinishPage:
     return FinishPage(RUN, verbs.follow, verbs.run_details)
 
 
-def review() -> ReviewPage:
-    verbs = World().verbs()
-    return ReviewPage(
-        plan=values.PLANS[0],
-        name=RUN.name,
-        facts=values.FACTS,
-        preview=verbs.preview,
-        launch=verbs.launch,
-    )
+def review(world: World | None = None, **changes: Any) -> ReviewPage:
+    given: dict[str, Any] = {
+        "chosen": Chosen(answers=values.ANSWERS, plan=values.PLANS[0], others=values.PLANS),
+        "name": RUN.name,
+        "facts": values.FACTS,
+        "verbs": (world or World()).review_verbs(),
+    }
+    return ReviewPage(**{**given, **changes})
+
+
+def model(world: World | None = None, **changes: Any) -> ModelPage:
+    given: dict[str, Any] = {
+        "verbs": (world or World(known=values.KNOWN)).model_verbs(),
+        "name": None,
+        "model": values.MODEL,
+    }
+    return ModelPage(**{**given, **changes})
+
+
+def data(world: World | None = None, **changes: Any) -> DataPage:
+    given: dict[str, Any] = {
+        "verbs": (world or World()).data_verbs(),
+        "path": None,
+        "dataset": values.DATASET,
+        "model": values.MODEL,
+    }
+    return DataPage(**{**given, **changes})
+
+
+def plan_page(**changes: Any) -> PlanPage:
+    given: dict[str, Any] = {
+        "make_plans": lambda facts, answers: values.PLANS,
+        "facts": values.FACTS,
+        "answers": values.ANSWERS,
+        "machines": values.MACHINES,
+    }
+    return PlanPage(**{**given, **changes})
 
 
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage(RUNS),
     "hardware": lambda: HardwarePage(lambda say: values.MACHINE, values.MACHINE, first=True),
-    "model": lambda: ModelPage(World().read_model, name=None, model=values.MODEL),
-    "data": lambda: DataPage(World().read_dataset, path=None, dataset=values.DATASET),
-    "plan": lambda: PlanPage(lambda answers: values.PLANS, values.ANSWERS),
+    "model": model,
+    "data": data,
+    "plan": lambda: plan_page(),
     "tune": lambda: TunePage(
         lambda answers: values.PLANS,
         Chosen(answers=values.ANSWERS, plan=values.PLANS[0]),
         RUN.name,
+        values.FACTS,
     ),
     "review": review,
     "run": running,

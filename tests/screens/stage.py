@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.worker import WorkerCancelled
 
 from tests.screens import values
+from wizard.answers import Answers
 from wizard.app import TunewrightApp, Verbs
 from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
-from wizard.facts import Dataset, Model
-from wizard.plan import Plan
+from wizard.facts import Dataset, KnownModel, Model
 from wizard.problem import Problem, ProblemError
+from wizard.screens.model import ModelVerbs
+from wizard.screens.review import ReviewVerbs
+from wizard.screens.telling import DataVerbs
 
 RUN = Path("/runs/qwen3-8b-lora-1129-1")
 
@@ -32,6 +37,20 @@ class FollowedRun:
 
 
 @dataclass
+class SaidData:
+    """What the child that reads data says, without a child."""
+
+    said: tuple[Mapping[str, Any], ...]
+    closed: bool = False
+
+    def lines(self) -> Iterator[Mapping[str, Any]]:
+        yield from self.said
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
 class World:
     """What the verbs answer, and what was done to it."""
 
@@ -44,11 +63,18 @@ class World:
     )
     log: tuple[str, ...] = values.LOG
     runs: tuple[Any, ...] = ()
-    launched: list[tuple[Plan, str]] = field(default_factory=list)
+    said: tuple[Mapping[str, Any], ...] = values.SAID
+    known: tuple[KnownModel, ...] = ()
+    nearby: tuple[str, ...] = ()
+    last: tuple[str, Mapping[str, str]] | None = None
+    written: list[tuple[dict[str, str], str]] = field(default_factory=list)
+    launched: list[tuple[Path, bool]] = field(default_factory=list)
+    edited: list[tuple[Path, int]] = field(default_factory=list)
     stopped: list[tuple[Path, bool]] = field(default_factory=list)
     logs_read: list[LogOf] = field(default_factory=list)
     frames: tuple[RunState, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
+    kept: Answers | None = None
 
     def verbs(self, **changes: Any) -> Verbs:
         given = Verbs(
@@ -56,9 +82,20 @@ class World:
             read_model=self.read_model,
             read_dataset=self.read_dataset,
             plans=lambda facts, answers: values.PLANS,
+            smallest_full=lambda plans, facts, answers: None,
             name_for=lambda plan, answers: answers.run_name or RUN.name,
-            preview=lambda plan, name: self.files,
+            read_hub_model=lambda name: replace(self.model, name=name, source="the hub"),
+            known_models=lambda: self.known,
+            sibling={"Qwen/Qwen3-8B": "Qwen/Qwen3-8B-Base"}.get,
+            preview_data=lambda data, model, settings: SaidData(self.said),
+            edit=lambda path, line: self.edited.append((path, line)),
+            data_nearby=lambda: self.nearby,
+            preview=lambda chosen, facts, name: self.files,
+            write=self.write,
             launch=self.launch,
+            smoke_result=lambda folder: values.SMOKE_JSON,
+            files_of=lambda folder: self.files,
+            last_files=lambda: self.last,
             list_runs=lambda: self.runs,
             follow=lambda path: self.run,
             stop=lambda path, now: self.stopped.append((path, now)),
@@ -66,6 +103,9 @@ class World:
             read_log=self.read_log,
             replay=lambda path: self.frames,
             keep_picture=self.keep_picture,
+            kept_answers=lambda: self.kept,
+            keep_answers=self.keep,
+            machines=values.MACHINES,
         )
         return replace(given, **changes)
 
@@ -86,18 +126,58 @@ class World:
             raise ProblemError(Problem(what="no such model", where=name, fix="name a folder"))
         return replace(self.model, name=name)
 
-    def read_dataset(self, path: str) -> Dataset:
+    def read_dataset(self, path: str, settings: Mapping[str, Any] | None = None) -> Dataset:
         if path == "nowhere":
             raise ProblemError(Problem(what="no such file", where=path, fix="name a file"))
         return replace(self.dataset, path=path)
 
-    def launch(self, plan: Plan, name: str) -> Path:
-        self.launched.append((plan, name))
+    def write(self, files: Mapping[str, str], name: str) -> Path:
+        self.written.append((dict(files), name))
         return RUN.parent / name
 
     def keep_picture(self, name: str, text: str) -> Path:
         self.pictures[name] = text
         return Path(name)
+
+    def launch(self, folder: Path, smoke: bool) -> None:
+        self.launched.append((folder, smoke))
+
+    def data_verbs(self, **changes: Any) -> DataVerbs:
+        given = DataVerbs(
+            read=self.read_dataset,
+            preview=lambda data, settings: SaidData(self.said),
+            memory=lambda dataset, settings, lengths: {1024: "19.4 GiB"},
+            edit=lambda path, line: self.edited.append((path, line)),
+            nearby=self.nearby,
+        )
+        return replace(given, **changes)
+
+    def model_verbs(self, **changes: Any) -> ModelVerbs:
+        given = ModelVerbs(
+            read=self.read_model,
+            read_hub=self.verbs().read_hub_model,
+            known=lambda: self.known,
+            sibling=self.verbs().sibling,
+            fit=lambda model: "ok",
+        )
+        return replace(given, **changes)
+
+    def review_verbs(self, **changes: Any) -> ReviewVerbs:
+        verbs = self.verbs()
+        given = ReviewVerbs(
+            preview=verbs.preview,
+            write=verbs.write,
+            launch=verbs.launch,
+            ended=lambda path: self.run.state if self.run.state.ended else None,
+            smoke_result=verbs.smoke_result,
+            last_files=verbs.last_files,
+            edit=verbs.edit,
+            files_of=verbs.files_of,
+        )
+        return replace(given, **changes)
+
+    def keep(self, answers: Answers | None) -> None:
+        self.kept = answers
 
     def read_log(self, path: Path, rank: LogOf) -> tuple[str, ...]:
         self.logs_read.append(rank)
@@ -122,7 +202,8 @@ async def rest(pilot: Pilot[Any]) -> None:
     lasting = {"walk", "follow"}
     slow = [worker for worker in pilot.app.workers if worker.name not in lasting]
     if slow:
-        await pilot.app.workers.wait_for_complete(slow)
+        with contextlib.suppress(WorkerCancelled):  # a newer call took its place
+            await pilot.app.workers.wait_for_complete(slow)
     await pilot.pause()
 
 

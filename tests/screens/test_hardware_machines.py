@@ -12,6 +12,7 @@ from tests.screens import machines, values
 from tests.screens.stage import OnePage, rest, shown, until
 from wizard.facts import Facts
 from wizard.screens.hardware import HardwarePage
+from wizard.steps import Machine
 
 SIZES = [(80, 24), (140, 40)]
 
@@ -49,7 +50,7 @@ async def test_what_is_known_is_shown_before_the_rest_has_come_in() -> None:
         await until(pilot, lambda: "RTX 4090" in shown(app))
         await pilot.press("enter")
         await pilot.pause()
-    assert app.left == [values.MACHINE]
+    assert app.left == [Machine(facts=values.MACHINE)]
 
 
 async def test_facts_of_an_older_look_do_not_replace_newer_ones() -> None:

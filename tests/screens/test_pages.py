@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.screens import values
-from tests.screens.pages import PAGES
+from tests.screens.pages import PAGES, data, model, plan_page, review
 from tests.screens.stage import RUN, OnePage, World, rest, shown, until
-from wizard.answers import Answers
+from wizard.answers import Answers, Goal
 from wizard.facts import Facts, Model
 from wizard.plan import Decision, Plan
 from wizard.problem import Problem, ProblemError
-from wizard.screens.data import DataPage
 from wizard.screens.hardware import HardwarePage
-from wizard.screens.model import ModelPage
-from wizard.screens.plan import PlanPage
-from wizard.screens.review import ReviewPage
 from wizard.screens.tune import TunePage
-from wizard.steps import Chosen
+from wizard.steps import Chosen, Machine
 from wizard.widgets.message import MessageLine
 
 START = Chosen(answers=values.ANSWERS, plan=values.PLANS[0])
@@ -49,7 +46,7 @@ async def test_the_hardware_page_leaves_with_the_facts_it_probed() -> None:
         await until(pilot, lambda: "RTX 4090" in shown(app))
         await pilot.press("escape", "enter")
         await pilot.pause()
-    assert app.left == [values.MACHINE]
+    assert app.left == [Machine(facts=values.MACHINE)]
 
 
 async def test_a_probe_that_fails_is_told_in_words_and_can_be_repeated() -> None:
@@ -69,7 +66,7 @@ async def test_a_probe_that_fails_is_told_in_words_and_can_be_repeated() -> None
         await until(pilot, lambda: "RTX 4090" in shown(app))
         await pilot.press("enter")
         await pilot.pause()
-    assert app.left == [values.MACHINE]
+    assert app.left == [Machine(facts=values.MACHINE)]
 
 
 async def test_a_machine_without_accelerators_says_that_the_cpu_trains() -> None:
@@ -80,7 +77,7 @@ async def test_a_machine_without_accelerators_says_that_the_cpu_trains() -> None
 
 
 async def test_the_model_page_reads_a_name_and_refuses_one_it_cannot_read() -> None:
-    app = OnePage(lambda: ModelPage(World().read_model, name=None, model=None, suggested="demo"))
+    app = OnePage(lambda: model(World(), model=None, suggested="demo"))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("ctrl+u", *"nowhere", "enter")
         await refusal(pilot)
@@ -99,11 +96,9 @@ async def test_the_model_page_reads_a_name_and_refuses_one_it_cannot_read() -> N
 
 async def test_the_data_page_does_not_go_on_without_a_usable_row() -> None:
     empty = World(dataset=replace(values.DATASET, rows=0))
-    app = OnePage(lambda: DataPage(empty.read_dataset, path="empty.jsonl", dataset=None))
+    app = OnePage(lambda: data(empty, path="empty.jsonl", dataset=None))
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("enter")
-        await rest(pilot)
-        assert "line 118: no assistant turn" in shown(app)
+        await until(pilot, lambda: "2 dropped" in shown(app))
         await pilot.press("enter")
         await pilot.pause()
         problem = problem_on(app)
@@ -126,24 +121,24 @@ async def test_a_plan_that_does_not_fit_is_shown_and_cannot_be_taken() -> None:
     assert [word in picture for word in ("yes", "tight", "no", "+56.7 GiB over")] == [True] * 4
     assert problem is not None
     assert "does not fit: +56.7 GiB over" in problem.what
-    assert app.left == [Chosen(answers=values.ANSWERS, plan=values.PLANS[1])]
+    assert app.left == [Chosen(answers=values.ANSWERS, plan=values.PLANS[1], others=values.PLANS)]
 
 
 async def test_the_goal_is_planned_for_and_kept_in_the_answers() -> None:
     goals: list[str] = []
 
-    def plan(answers: Answers) -> tuple[Plan, ...]:
+    def plan(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
         goals.append(answers.goal)
         return values.PLANS
 
-    app = OnePage(lambda: PlanPage(plan, values.ANSWERS))
+    app = OnePage(lambda: plan_page(make_plans=plan))
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
         await pilot.press("g")
         await rest(pilot)
         await pilot.press("enter")
         await pilot.pause()
-    assert goals == ["quality", "fastest"]
+    assert set(goals) == set(get_args(Goal))
     assert app.left[0].answers.goal == "fastest"
 
 
@@ -169,10 +164,10 @@ async def test_a_changed_setting_is_planned_anew_and_only_that_one_is_fixed() ->
         planned.append(answers)
         return (replace(values.PLANS[0], steps=150),)
 
-    app = OnePage(lambda: TunePage(plan, START, RUN.name))
+    app = OnePage(lambda: TunePage(plan, START, RUN.name, values.FACTS))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("tab", "2")
-        await until(pilot, lambda: "steps    150" in shown(app))
+        await until(pilot, lambda: re.search(r"steps +225 +150", shown(app)) is not None)
         await pilot.press("enter")
         await pilot.pause()
     assert [answers.settings for answers in planned] == [{"num_train_epochs": 2.0}]
@@ -195,7 +190,7 @@ def planned_with(answers: Answers) -> tuple[Plan, ...]:
 
 
 async def test_fields_show_what_was_planned_anew_until_they_are_typed_in() -> None:
-    app = OnePage(lambda: TunePage(planned_with, START, RUN.name))
+    app = OnePage(lambda: TunePage(planned_with, START, RUN.name, values.FACTS))
     async with app.run_test(size=(140, 40)) as pilot:
         epochs, batch = (
             app.screen.query_one(f"#field-{name} Input", Input)
@@ -217,7 +212,7 @@ async def test_fields_show_what_was_planned_anew_until_they_are_typed_in() -> No
 
 
 async def test_typing_the_planned_value_fixes_it() -> None:
-    app = OnePage(lambda: TunePage(planned_with, START, RUN.name))
+    app = OnePage(lambda: TunePage(planned_with, START, RUN.name, values.FACTS))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("tab", "tab", *"16", "enter")
         await until(pilot, lambda: bool(app.left))
@@ -231,14 +226,16 @@ async def test_typing_goes_on_where_a_given_name_ends() -> None:
         read.append(name)
         return values.MODEL
 
-    app = OnePage(lambda: ModelPage(read_model, name="org/model", model=None))
+    app = OnePage(
+        lambda: model(verbs=World().model_verbs(read=read_model), name="org/model", model=None)
+    )
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("-", "2", "enter")
         await rest(pilot)
-    assert read == ["org/model-2"]
+    assert read[-1] == "org/model-2"
 
 
-@pytest.mark.parametrize(("page", "key"), [("model", "f1"), ("data", "f1"), ("plan", "?")])
+@pytest.mark.parametrize(("page", "key"), [("model", "f1"), ("data", "?"), ("plan", "?")])
 async def test_the_footer_names_the_help_key_that_works_there(page: str, key: str) -> None:
     app = OnePage(PAGES[page])
     async with app.run_test(size=(80, 24)) as pilot:
@@ -251,7 +248,7 @@ async def test_the_footer_names_the_help_key_that_works_there(page: str, key: st
 
 
 async def test_enter_right_after_a_change_waits_for_the_new_plan() -> None:
-    app = OnePage(lambda: TunePage(lambda answers: values.PLANS, START, RUN.name))
+    app = OnePage(lambda: TunePage(lambda answers: values.PLANS, START, RUN.name, values.FACTS))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("tab", "4", "enter")
         await until(pilot, lambda: bool(app.left))
@@ -262,7 +259,7 @@ async def test_settings_that_contradict_each_other_are_told_and_stop_the_page() 
     def plan(answers: Answers) -> tuple[Plan, ...]:
         raise ProblemError(Problem(what="16 rows cannot be split over 3 devices"))
 
-    app = OnePage(lambda: TunePage(plan, START, RUN.name))
+    app = OnePage(lambda: TunePage(plan, START, RUN.name, values.FACTS))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("tab", "4", "enter")
         await refusal(pilot)
@@ -270,41 +267,25 @@ async def test_settings_that_contradict_each_other_are_told_and_stop_the_page() 
     assert app.left == []
 
 
-async def test_review_launches_the_plan_it_showed_once() -> None:
+async def test_review_launches_the_files_it_showed_once() -> None:
     world = World()
-    verbs = world.verbs()
-    app = OnePage(
-        lambda: ReviewPage(
-            plan=values.PLANS[0],
-            name=RUN.name,
-            facts=values.FACTS,
-            preview=verbs.preview,
-            launch=verbs.launch,
-        )
-    )
+    app = OnePage(lambda: review(world))
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
         await pilot.press("f")
         assert 'model = "Qwen/Qwen3-8B"' in shown(app)
         await pilot.press("enter", "enter")
         await until(pilot, lambda: bool(app.left))
-    assert world.launched == [(values.PLANS[0], RUN.name)]
+    assert world.written == [(values.FILES, RUN.name)]
+    assert world.launched == [(RUN, False)]
     assert app.left == [RUN]
 
 
 async def test_a_launch_that_fails_is_told_and_the_page_stays() -> None:
-    def launch(plan: Plan, name: str) -> Path:
+    def write(files: object, name: str) -> Path:
         raise ProblemError(Problem(what=f"{name} exists", fix="choose another name"))
 
-    app = OnePage(
-        lambda: ReviewPage(
-            plan=values.PLANS[0],
-            name=RUN.name,
-            facts=values.FACTS,
-            preview=World().verbs().preview,
-            launch=launch,
-        )
-    )
+    app = OnePage(lambda: review(verbs=World().review_verbs(write=write)))
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
         await pilot.press("enter")

@@ -69,10 +69,8 @@ async def test_enter_leads_from_hardware_to_the_result_of_a_run(size: tuple[int,
         await pilot.press("enter")
 
         await reach(pilot, Step.RUN)
-        [(launched, name)] = world.launched
-        assert launched.spec.training.learning_rate == 2e-4
-        assert launched.fits
-        assert name == RUN.name
+        assert world.launched == [(RUN, False)]
+        assert world.written == [(values.FILES, RUN.name)]
         await until(pilot, lambda: "Ranks (2 of 2)" in shown(app))
 
         world.run.state = values.finished(world.run.state)
@@ -139,7 +137,7 @@ async def test_enter_comes_after_the_keys_that_arrived_with_it() -> None:
     world = World()
     read: list[str] = []
 
-    def read_dataset(path: str) -> Dataset:
+    def read_dataset(path: str, settings: object) -> Dataset:
         read.append(path)
         return values.DATASET
 

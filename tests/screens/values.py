@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engine.spec import DataTable, MethodTable, ModelTable, ParallelTable, Spec, TrainingTable
+from engine.methods import MethodTable
+from engine.spec import DataTable, ModelTable, ParallelTable, Spec, TrainingTable
 from wizard.answers import Answers
 from wizard.dashboard.state import RunState, fold
-from wizard.facts import GIB, Dataset, Device, Facts, Host, Model, Software
+from wizard.facts import GIB, Dataset, Device, Facts, Host, KnownModel, Model, Software
 from wizard.plan import Decision, Memory, MemoryPart, Plan
 from wizard.problem import Problem
+from wizard.screens.verbs import Machines
 
 NOW = 1_800_000_000.0
 HOSTILE = "[/bold] [red]x \x1b[31m\n\r\x07\u202e{}' ; $(id)"
@@ -59,6 +61,19 @@ MODEL = Model(
     licence="apache-2.0",
     source="shipped table",
 )
+KNOWN = (
+    KnownModel(name="./my-model", on_disk=True),
+    KnownModel(
+        name="Qwen/Qwen3-8B", parameters=8_190_735_360, licence="apache-2.0", kind="instruct"
+    ),
+    KnownModel(
+        name="meta-llama/Llama-3.1-8B",
+        parameters=8_030_261_248,
+        licence="llama3.1",
+        gated=True,
+        kind="base",
+    ),
+)
 DATASET = Dataset(
     path="/data/train.jsonl",
     format="messages",
@@ -80,6 +95,51 @@ DATASET = Dataset(
         },
     ),
 )
+
+
+def _said_sample(line: int, question: str, answer: str) -> dict[str, Any]:
+    """A row as `engine.preview` tells it; a word is a token."""
+    context = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    learnt = f"{answer}<|im_end|>"
+    words = [(word, False) for word in context.split(" ")] + [(w, True) for w in learnt.split(" ")]
+    return {
+        "kind": "sample",
+        "file": "/data/train.jsonl",
+        "unit": "line",
+        "line": line,
+        "format": "messages",
+        "turns": 2,
+        "tokens": len(words),
+        "length": len(words),
+        "trained": len(learnt.split(" ")),
+        "cut": False,
+        "row": {"messages": [{"role": "user", "content": question}]},
+        "pieces": [{"text": context, "learnt": False}, {"text": learnt, "learnt": True}],
+        "ids": [[900 + number, word, on] for number, (word, on) in enumerate(words)],
+    }
+
+
+SAID: tuple[dict[str, Any], ...] = (
+    _said_sample(1, "How do I list open ports on Linux?", "Use `ss -tulpn`.\nIt shows sockets."),
+    _said_sample(2, "And on a Mac?", "Use `lsof -i -P`."),
+    {"kind": "problem", "file": "/data/train.jsonl", "unit": "line", "line": 118,
+     "reason": "no assistant turn: there is nothing to learn"},
+    {"kind": "problem", "file": "/data/train.jsonl", "unit": "line", "line": 204,
+     "reason": "not JSON: trailing comma"},
+    {"kind": "warning", "text": "3 answers are cut: they do not teach to stop"},
+    {
+        "kind": "report", "rows": 1202, "kept": 1200, "dropped_rows": 2, "cut_rows": 3,
+        "whole_lengths": {"min": 20, "p50": 190, "p90": 610, "p95": 820, "p99": 1400, "max": 2100},
+        "histogram": [
+            {"over": 0, "upto": 128, "rows": 310}, {"over": 128, "upto": 256, "rows": 520},
+            {"over": 256, "upto": 512, "rows": 240}, {"over": 512, "upto": 1024, "rows": 100},
+            {"over": 1024, "upto": 2048, "rows": 27}, {"over": 2048, "upto": 4096, "rows": 3},
+        ],
+        "cuts": {"128": 890, "256": 370, "512": 130, "1024": 30, "2048": 3, "4096": 0},
+        "total_tokens": 301_000, "trained_tokens": 207_000, "usable": True, "reason": None,
+    },
+)  # fmt: skip
+"""What the child says of that file."""
 ANSWERS = Answers(model=MODEL.name, data=DATASET.path)
 
 
@@ -112,6 +172,11 @@ MACHINE = Facts(
     ),
 )
 FACTS = replace(MACHINE, model=MODEL, dataset=DATASET)
+MACHINES = Machines(
+    snapshots=("8xH100-SXM", "4xA10G"),
+    devices=("NVIDIA L40S", "NVIDIA H100 80GB HBM3"),
+    find=lambda name: replace(MACHINE, machine=name),
+)
 
 
 def plan(title: str, parts_gib: dict[str, float], method: str = "lora", **parallel: Any) -> Plan:
@@ -274,6 +339,10 @@ RESULT_JSON = {
         "train_loss_last": 0.61,
         "seconds": 510.0,
     }
+}
+SMOKE_JSON = {
+    "predicted": {"device_bytes": PLANS[0].memory.device_bytes},
+    "measured": {"memory_peak_bytes": [int(19.6 * GIB), None]},
 }
 SCRIPT = """#!/usr/bin/env bash
 # qwen3-8b-lora-1129-1: LoRA r16 bf16, DDP on 2 devices

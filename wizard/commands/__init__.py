@@ -13,6 +13,7 @@ from wizard.commands import (
     doctor,
     logs,
     metrics,
+    model,
     pack,
     plan,
     presets,
@@ -22,6 +23,7 @@ from wizard.commands import (
     retry,
     run,
     runs,
+    settings,
     stop,
     watch,
 )
@@ -30,6 +32,7 @@ COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
     "probe": probe,
     "doctor": doctor,
+    "model": model,
     "data": data,
     "plan": plan,
     "run": run,
@@ -45,4 +48,5 @@ COMMANDS: Mapping[str, ModuleType] = {
     "pack": pack,
     "chat": chat,
     "presets": presets,
+    "settings": settings,
 }

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shlex
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wizard import api, paths
+from wizard import api, paths, session
 from wizard.answers import Answers
-from wizard.facts import Facts
-from wizard.problem import ProblemError
-from wizard.screens.verbs import Verbs
+from wizard.problem import Problem, ProblemError
+from wizard.screens.verbs import DataPreview, Machines, Verbs
 
 if TYPE_CHECKING:
-    from wizard.plan import Plan
+    from wizard.facts import Dataset
 
 LOG_LINES = 200
+SAMPLES = 20
+"""Rows the Data page goes through."""
+DATA_SUFFIXES = frozenset({".jsonl", ".json", ".csv", ".parquet"})
 DEMO_MODEL = "SmolLM2-135M-Instruct"
 
 
@@ -26,24 +32,37 @@ def verbs(machine: str | None = None) -> Verbs:
     `machine` plans for a machine that is not this one; its runs are not started.
     """
     from wizard.probe import probe_machine
-    from wizard.probe.dataset import read_dataset
+    from wizard.probe.hub import read_hub_model
     from wizard.probe.machine import find
     from wizard.probe.model import read_model
+    from wizard.probe.models import known_models, sibling
     from wizard.runner import stop
-    from wizard.runner.folder import keep_new, list_runs
+    from wizard.runner.folder import create, keep_new, list_runs
     from wizard.runner.follow import Follower, frames
     from wizard.runner.logs import tail
 
     root = paths.runs()
-    planning = _Planning(root, machine)
     return Verbs(
         probe=lambda say: find(machine) if machine else probe_machine(say=say),
         read_model=lambda name: read_model(api.absolute(Answers(model=name)).model or name),
-        read_dataset=lambda path: read_dataset(api.absolute(Answers(data=path)).data or path),
-        plans=planning.plans,
+        read_hub_model=lambda name: read_hub_model(name, os.environ),
+        known_models=lambda: known_models(os.environ, Path.cwd()),
+        sibling=sibling,
+        read_dataset=_read_dataset,
+        preview_data=_preview_data,
+        edit=edit,
+        data_nearby=_data_nearby,
+        plans=lambda facts, answers: api.make_plans(facts, api.absolute(answers)),
+        smallest_full=lambda plans, facts, answers: api.smallest_for_full(
+            plans, facts, api.absolute(answers)
+        ),
         name_for=lambda plan, answers: answers.run_name or api.run_name(plan, root),
-        preview=planning.preview,
-        launch=planning.launch,
+        preview=lambda chosen, facts, name: api.render(chosen.others, chosen.plan, facts, name),
+        write=lambda files, name: create(files, root=root, name=name),
+        launch=lambda folder, smoke: _launch(folder, machine, smoke=smoke),
+        smoke_result=lambda folder: _read(folder / "smoke.json") or {},
+        files_of=files_of,
+        last_files=lambda: _last_files(root),
         list_runs=lambda: list_runs(root),
         follow=Follower,
         stop=lambda folder, now: stop.now(folder) if now else stop.request(folder),
@@ -51,40 +70,81 @@ def verbs(machine: str | None = None) -> Verbs:
         read_log=lambda folder, rank: tail(folder, rank, LOG_LINES),
         replay=frames,
         keep_picture=keep_new,
+        kept_answers=session.load,
+        keep_answers=session.save,
+        machines=_machines(),
         suggested_model=_suggested_model(),
     )
 
 
-class _Planning:
-    """Remembers what a plan was made from, so that the files launched are those previewed."""
+def _read_dataset(data: str, settings: Mapping[str, Any]) -> Dataset:
+    from wizard.probe.dataset import absolute_data, read_dataset
 
-    def __init__(self, root: Path, machine: str | None) -> None:
-        self._root = root
-        self._machine = machine
-        self._facts: Facts | None = None
-        self._plans: tuple[Plan, ...] = ()
-        self._previewed: dict[tuple[str, int], dict[str, str]] = {}
+    return read_dataset(absolute_data(data), settings)
 
-    def plans(self, facts: Facts, answers: Answers) -> tuple[Plan, ...]:
-        made = api.make_plans(facts, api.absolute(answers))
-        self._facts, self._plans = facts, made
-        return made
 
-    def preview(self, plan: Plan, name: str) -> Mapping[str, str]:
-        assert self._facts is not None, "a plan is previewed after it was made"
-        files = api.render(self._plans, plan, self._facts, name)
-        self._previewed = {(name, id(plan)): files}
-        return files
+def _preview_data(data: str, model: str, settings: Mapping[str, Any]) -> DataPreview:
+    from engine.spec import SETTINGS
+    from wizard.probe.preview import Preview
 
-    def launch(self, plan: Plan, name: str) -> Path:
-        from wizard.runner.folder import create
+    about_data = {k: v for k, v in settings.items() if SETTINGS[k] == "data" or k == "template"}
+    about_data.pop("data", None)
+    return Preview(data, Path(model), about_data, SAMPLES)
 
-        if self._machine:
-            raise ProblemError(api.elsewhere(self._machine))
-        files = self._previewed.get((name, id(plan))) or self.preview(plan, name)
-        folder = create(files, root=self._root, name=name)
-        api.start(folder)
-        return folder
+
+def _data_nearby() -> tuple[str, ...]:
+    """Data files in the current folder, newest first."""
+    try:
+        found = [p for p in Path.cwd().iterdir() if p.suffix in DATA_SUFFIXES and p.is_file()]
+        found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return ()
+    return tuple(path.name for path in found)
+
+
+def edit(path: Path, line: int) -> None:
+    """Open a file at a line in the user's editor, and wait for it.
+
+    Raises ProblemError when there is no editor.
+    """
+    words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    try:
+        subprocess.run([*words, f"+{line}", str(path)], check=False)
+    except OSError as error:
+        what = f"no editor: {error.strerror}"
+        fix = "EDITOR names one"
+        raise ProblemError(Problem(what=what, where=shlex.join(words), fix=fix)) from None
+
+
+def _launch(folder: Path, machine: str | None, *, smoke: bool) -> None:
+    from wizard.runner import launch
+
+    if machine:
+        raise ProblemError(api.elsewhere(machine))
+    launch.start(folder, *(["--smoke"] if smoke else []))
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """The files a run was made of, `run.sh` first; those that cannot be read are left out."""
+    found = {}
+    for path in (folder / "run.sh", *sorted(folder.glob("*.toml")), folder / "plan.json"):
+        with contextlib.suppress(OSError):
+            found[path.name] = path.read_text(encoding="utf-8", errors="replace")
+    return found
+
+
+def _last_files(root: Path) -> tuple[str, dict[str, str]] | None:
+    """Name and files of the run that was made last."""
+    made = [path.parent for path in root.glob("*/run.sh")]
+    newest = max(made, key=lambda folder: folder.stat().st_ctime, default=None)
+    return None if newest is None else (newest.name, files_of(newest))
+
+
+def _machines() -> Machines:
+    from wizard.probe import composed
+    from wizard.probe.machine import find, shipped
+
+    return Machines(snapshots=tuple(shipped()), devices=composed.names(), find=find)
 
 
 def run_details(folder: Path) -> dict[str, Any]:

@@ -28,6 +28,12 @@ def run(args: argparse.Namespace) -> int:
         )
     app = _app(args.wizard_machine)
     code = _run(app)
+    if app.return_value is not None and app.foreground:
+        from wizard import api
+        from wizard.commands.watching import watch
+
+        api.start(app.return_value)
+        return watch(app.return_value, plain=True)
     if app.return_value is not None:
         tell_left(app.return_value)
     return code
@@ -54,9 +60,10 @@ def tell_left(folder: Path) -> RunState:
 
 def _app(machine: str | None, **options: Any) -> TunewrightApp:
     from wizard.app import TunewrightApp
+    from wizard.commands import keymap
     from wizard.commands.verbs import verbs
 
-    return TunewrightApp(verbs(machine), **options)
+    return TunewrightApp(verbs(machine), keymap=keymap.load(), **options)
 
 
 def _run(app: TunewrightApp) -> int:

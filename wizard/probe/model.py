@@ -71,10 +71,32 @@ def _from_folder(name: str, folder: Path) -> Model:
         parameters=None if quantized else weights.parameters,
         tied_embeddings=tied,
         quantized=quantized,
+        vision=_vision(config),
         has_chat_template=_has_chat_template(folder),
         disk_bytes=weights.file_bytes,
         licence=_licence(folder),
         source="safetensors headers",
+        **_shape(text),
+    )
+
+
+def of_config(name: str, config: Mapping[str, Any], **known: Any) -> Model:
+    """A model that is not on this machine, by its configuration; `known` are further facts.
+
+    Raises ProblemError for values that no configuration has.
+    """
+    text = {**config, **_text_config(Path(name), config)}
+    _check_values(Path(name), text)
+    quantized = _quantized(config)
+    parameters = None if quantized else known.pop("parameters", None)
+    return Model(
+        name=name,
+        path=None,
+        parameters=parameters,
+        tied_embeddings=_tied(config, text),
+        quantized=quantized,
+        vision=_vision(config),
+        **{key: value for key, value in known.items() if key != "parameters"},
         **_shape(text),
     )
 
@@ -168,6 +190,12 @@ def _quantized(config: Mapping[str, Any]) -> str | None:
     return str(settings.get("quant_method", "unknown")) if isinstance(settings, dict) else None
 
 
+def _vision(config: Mapping[str, Any]) -> str | None:
+    """The kind of the vision tower that a multimodal configuration has beside the text."""
+    part = config.get("vision_config")
+    return str(part.get("model_type", "unknown")) if isinstance(part, dict) else None
+
+
 def _has_chat_template(folder: Path) -> bool:
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True
@@ -221,6 +249,7 @@ def _from_table(name: str) -> Model:
         max_positions=count("max_positions"),
         tied_embeddings={"yes": True, "no": False}.get(row["tied_embeddings"]),
         dtype=row["dtype"] or None,
+        gated={"yes": True, "likely": True, "no": False}.get(row["gated"]),
         licence=row["licence"] or None,
         source="shipped table",
     )

@@ -1,56 +1,130 @@
-"""Page 3: which rows are learnt."""
+"""Page 3: which rows are learnt, and what the model will see of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import ComposeResult
-from textual.containers import Horizontal
-from textual.content import Content
-from textual.widgets import Input
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.message import Message
+from textual.widgets import Input, Static
 
 from wizard import wording
-from wizard.facts import Dataset
+from wizard.facts import Dataset, Model
 from wizard.problem import Problem
-from wizard.steps import Step
-from wizard.widgets.message import problem_line
+from wizard.screens.telling import (
+    COLUMNS,
+    DataVerbs,
+    Told,
+    column_prompt,
+    dropped_percent,
+    estimated,
+    first_row,
+    path_name,
+    place_of,
+    problems,
+    summary,
+)
+from wizard.steps import Data, Step
+from wizard.widgets import sample
 from wizard.widgets.page import Page
-from wizard.widgets.panel import Panel
-from wizard.widgets.table import pairs
+from wizard.widgets.panel import Box, Panel, name_box
+from wizard.widgets.question import Question
+from wizard.widgets.sample import VIEWS
+from wizard.widgets.table import Rows
 
-SHOWN_PROBLEMS = 8
-SHOWN_CHARS = 4000
+if TYPE_CHECKING:
+    from wizard.screens.verbs import DataPreview
+
+LONGEST_DEFAULT = 2048
+"""Rows are cut there unless a length is fixed, as the planner does."""
+HINT_READ = "Enter goes on to the plans. Tab goes to the problems, o to another file."
+PREVIEW = "tokens"
+MEMORY = "memory"
+DROPPED = "max_dropped_percent"
+DROPPED_DEFAULT = 1.0
+"""The trainer's own."""
+EXAMPLES = """What a row may look like (JSON Lines, JSON, CSV, Parquet; several files with commas):
+
+{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
+{"instruction": "...", "input": "...", "output": "..."}
+{"prompt": "...", "completion": "..."}
+
+Other columns can be mapped: Tab, then m."""
 
 
-class DataPage(Page[Dataset]):
-    """Leaves with the Dataset that was named and read."""
+class DataPage(Page[Data]):
+    """Leaves with the data that was read, and the settings chosen for it."""
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.DATA
-    QUESTION = "Which data? A JSON or JSON Lines file of `messages` or `instruction` rows."
+    QUESTION = "Which data? A file of rows, or several; the engine's own reader shows them."
     HINT = "Enter reads the file; Enter again goes on to the plans."
     HELP_TEXT = (
-        "messages: each row is {'messages': [{'role': ..., 'content': ...}, ...]}.\n"
-        "alpaca: each row has 'instruction', 'output' and perhaps 'input'.\n"
-        "Rows that cannot be used are dropped, each named by its line. Your file is not changed."
+        "What is between # marks is learnt, the rest is context: the engine's own code makes both, "
+        "so what you see is what is trained. v changes between rendered, raw and tokens, n and p "
+        "go through the first rows, c chooses the length at which rows are cut, m maps columns, "
+        "e opens the editor at the marked problem, o goes back to the name of the file. Rows that "
+        "cannot be used are dropped, each named by its line. Your file is not changed."
     )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "sample(1)", "Row", id="data.next", tooltip="The next row"),
+        Binding(
+            "p", "sample(-1)", "Previous", id="data.previous", show=False, tooltip="Row before"
+        ),
+        Binding("v", "view", "View", id="data.view", tooltip="Rendered, raw or tokens"),
+        Binding("c", "cutoff", "Length", id="data.cutoff", tooltip="The next longer max_length"),
+        Binding("m", "columns", "Map", id="data.columns", tooltip="Map columns"),
+        Binding("e", "edit", "Edit", id="data.edit", tooltip="Open the editor at the problem"),
+        Binding("o", "open", "Other file", id="data.open", tooltip="Name another file"),
+        Binding(
+            "down", "nearby", id="data.nearby", show=False, tooltip="A data file of this folder"
+        ),
+    ]
+
+    class Said(Message):
+        """The child said a line."""
+
+        def __init__(self, line: Mapping[str, Any], child: object) -> None:
+            super().__init__()
+            self.line = line
+            self.child = child
 
     def __init__(
         self,
-        read_dataset: Callable[[str], Dataset],
+        verbs: DataVerbs,
         *,
         path: str | None,
         dataset: Dataset | None,
+        model: Model | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self._read = read_dataset
-        self._given = path or (dataset.path if dataset else "")
+        self._verbs = verbs
+        first = verbs.nearby[0] if verbs.nearby else ""
+        self._given = path or (dataset.path if dataset else "") or first
         self._typed: str | None = self._given if dataset else None
         self._dataset = dataset
+        self._model = model
+        self._fixed = dict(settings or {})
+        self._chosen: dict[str, Any] = {}
+        self._child: DataPreview | None = None
+        self._told = Told()
+        self._told_before = False
+        """What is told is of a child before the one that runs."""
+        self._why_unknown = ""
+        self._memory: Mapping[int, str] = {}
+        self._at = 0
+        self._view = VIEWS[0]
+        self._read_at_once = path is not None and dataset is None
 
     def body(self) -> ComposeResult:
-        """Path, what the file holds, and its first row."""
+        """Path, a row as it is learnt, lengths, and what is wrong."""
         yield Input(
             wording.one_line(self._given),
             placeholder="path of a file",
@@ -58,19 +132,34 @@ class DataPage(Page[Dataset]):
             compact=True,
             select_on_focus=False,
         )
+        yield Static(id="summary", markup=False)
+        with VerticalScroll(id="sample"):
+            yield Static(EXAMPLES, id="text", markup=False)
         with Horizontal(classes="columns"):
-            yield Panel("File", "Nothing read yet.", id="facts")
-            yield Panel("Dropped rows", id="dropped")
-        yield Panel("First row", id="sample")
+            yield Panel("Length in tokens, all rows", id="lengths")
+            yield Panel("Cut at max_length", id="cuts")
+        with Box("Problems", id="problems"):
+            yield Rows(id="bad")
 
     def on_mount(self) -> None:
         """Start in the field, with what is known already."""
+        name_box(self.query_one("#sample"), "Row")
         self.query_one(Input).focus()
         if self._dataset is not None:
             self._show(self._dataset)
+        elif self._read_at_once:
+            self.action_next()
+
+    def on_resize(self) -> None:
+        """Bars are as long as there is room."""
+        self._show_lengths()
+
+    def on_unmount(self) -> None:
+        """The child is of use to this page only."""
+        self._end_child()
 
     def action_next(self) -> None:
-        """Read the file that is named, or leave with the one that was read."""
+        """Read the data that is named, or leave with what was read."""
         path = self._typed_path()
         if self.busy:
             return
@@ -78,74 +167,229 @@ class DataPage(Page[Dataset]):
             self._leave(self._dataset)
         elif path:
             self._typed = path
-            self.ask(lambda: self._read(path), self._show, f"reading {path}")
+            self._read()
         else:
             self.refused(Problem(what="no file is named", fix="type the path of a data file"))
+
+    def action_sample(self, step: int) -> None:
+        """Show another of the first rows."""
+        if self._told.samples:
+            self._at = (self._at + step) % len(self._told.samples)
+            self._show_sample()
+
+    def action_view(self) -> None:
+        """Show the row in another way."""
+        self._view = VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS)]
+        self._show_sample()
+
+    def action_cutoff(self) -> None:
+        """Fix the next longer max_length of those shown, after the longest the shortest."""
+        lengths = sorted(self._cuts())
+        if not lengths:
+            return
+        longer = [length for length in lengths if length > self._max_length()]
+        self._chosen["max_length"] = longer[0] if longer else lengths[0]
+        self._show_lengths()
+        self._preview()
+
+    def action_columns(self) -> None:
+        """Ask which column is which."""
+
+        def take(text: str | None) -> None:
+            if text is not None:
+                from engine.spec import parse_setting
+
+                self._chosen[COLUMNS] = parse_setting(COLUMNS, text)[1]
+                self._read()
+
+        self.app.push_screen(column_prompt(self._dataset, self._settings().get(COLUMNS)), take)
+
+    def action_edit(self) -> None:
+        """Open the editor at the marked problem, or at the row that is shown."""
+        place = place_of(
+            self._told, self._dataset, self._at, self.query_one("#bad", Rows).highlighted
+        )
+        if place is None:
+            self.message.refuse(Problem(what="no file was read yet", fix="name one first"))
+            return
+        try:
+            with self.app.suspend():
+                self._verbs.edit(*place)
+        except SuspendNotSupported:
+            where = f"{place[0]}, line {place[1]}"
+            self.message.refuse(Problem(what="this terminal cannot be lent out", where=where))
+            return
+        self._read()
+
+    def action_open(self) -> None:
+        """Back to the name of the file."""
+        self.query_one(Input).focus()
+
+    def action_nearby(self) -> None:
+        """Put in the next data file of this folder."""
+        near, named = self._verbs.nearby, self.query_one(Input)
+        if near and self.focused is named:
+            at = near.index(named.value) + 1 if named.value in near else 0
+            named.value = near[at % len(near)]
+
+    def on_data_page_said(self, event: Said) -> None:
+        """Show what the child said, unless it is an older one."""
+        if event.child is not self._child:
+            return
+        if self._told_before:
+            self._told, self._told_before = Told(), False
+        self._told.take(event.line)
+        self._at = min(self._at, max(len(self._told.samples) - 1, 0))
+        self._show_sample()
+        self._show_lengths()
+        self._show_problems()
+        if self._told.report is not None:
+            self._ask_memory()
+
+    def refused(self, problem: Problem) -> None:
+        """What was shown before does not belong to this path."""
+        self._dataset = None
+        self._told = Told()
+        self._end_child()
+        self.show("#summary", "Nothing read.")
+        self.show("#text", EXAMPLES)
+        self._show_lengths()
+        self._show_problems()
+        super().refused(problem)
+
+    def refused_beside(self, subject: str, problem: Problem) -> None:
+        """Tokens and memory are told where they are missed; the page goes on without them."""
+        if subject == PREVIEW:
+            self._why_unknown = "not known: see below"
+            self.message.refuse(replace(problem, severity="warning"))
+            self._show_lengths()
 
     def _typed_path(self) -> str:
         typed = self.query_one(Input).value.strip()
         return self._given if typed == wording.one_line(self._given) else typed
 
-    def refused(self, problem: Problem) -> None:
-        """What was shown before does not belong to this path."""
-        self._dataset = None
-        for part in ("#facts", "#dropped", "#sample"):
-            self.show(part, "Nothing read.")
-        super().refused(problem)
+    def _settings(self) -> dict[str, Any]:
+        return {**self._fixed, **self._chosen}
+
+    def _read(self) -> None:
+        path, settings = self._typed or "", self._settings()
+        self.ask(lambda: self._verbs.read(path, settings), self._show, f"reading {path}")
 
     def _leave(self, dataset: Dataset) -> None:
-        if dataset.rows:
-            self.dismiss(dataset)
-            return
-        self.message.refuse(
-            Problem(what="no row can be used", where=dataset.path, fix="see the dropped rows")
-        )
+        report = self._told.report
+        percent = dropped_percent(dataset)
+        if not dataset.rows:
+            fix = "see the dropped rows"
+            self.message.refuse(Problem(what="no row can be used", where=dataset.path, fix=fix))
+        elif percent > self._settings().get(DROPPED, DROPPED_DEFAULT):
+            self._ask_without(dataset, percent)
+        elif report is not None and not report["usable"]:
+            self.message.refuse(Problem(what=str(report["reason"]), where=dataset.path))
+        else:
+            self.dismiss(Data(dataset=dataset, settings=self._chosen))
+
+    def _ask_without(self, dataset: Dataset, percent: float) -> None:
+        """More rows are dropped than by chance: go on without them only when told to."""
+        allowed = math.ceil(percent)
+
+        def answered(choice: int | None) -> None:
+            if choice == 0:
+                self._chosen[DROPPED] = float(allowed)
+                self.dismiss(Data(dataset=dataset, settings=self._chosen))
+
+        bad = wording.counted(dataset.dropped_rows, "row")
+        asked = f"{bad} of {path_name(dataset)} cannot be used, {percent:.3g} % of all"
+        choices = [f"go on without them ({DROPPED}={allowed})", "back to the data"]
+        self.app.push_screen(Question(asked, choices), answered)
 
     def _show(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        self.show("#facts", _file(dataset))
-        self.show("#dropped", _dropped(dataset))
-        self.show("#sample", sample(dataset.first_rows))
+        self._told = Told()
+        self._at = 0
+        self.query_one("#sample").focus()
+        self.message.hint(HINT_READ)
+        self._preview()
+        self.show("#summary", summary(dataset, self._model))
+        self._show_sample()
+        self._show_lengths()
+        self._show_problems()
 
+    def _preview(self) -> None:
+        """Start the child that tells tokens; what was told before stays until it speaks."""
+        self._end_child()
+        if self._verbs.preview is None or self._dataset is None:
+            return
+        start, path = self._verbs.preview, self._dataset.path
+        settings = {**self._settings(), "max_length": self._max_length()}
+        child = self._child = start(path, settings)
+        self._told_before = True
+        self._why_unknown = ""
 
-def _file(dataset: Dataset) -> Content:
-    mean = dataset.total_chars / dataset.rows if dataset.rows else None
-    return pairs(
-        (
-            ("path", dataset.path),
-            ("format", dataset.format or wording.UNKNOWN),
-            ("rows", wording.count(dataset.rows)),
-            ("dropped", wording.count(dataset.dropped_rows)),
-            ("size", wording.gib(dataset.disk_bytes)),
-            ("longest row", f"{wording.count(dataset.longest_row_chars)} characters"),
-            ("mean row", f"{wording.count(mean)} characters"),
-        )
-    )
+        def listen() -> None:
+            for line in child.lines():
+                self.post_message(self.Said(line, child))
 
+        self.ask_beside(listen, lambda _: None, PREVIEW)
 
-def _dropped(dataset: Dataset) -> Content:
-    if not dataset.problems:
-        return Content("none")
-    shown = [problem_line(problem) for problem in dataset.problems[:SHOWN_PROBLEMS]]
-    more = dataset.dropped_rows - len(shown)
-    if more > 0:
-        shown.append(Content.styled(f"and {wording.count(more)} more", "$foreground-muted"))
-    return Content("\n").join(shown)
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
+    def _max_length(self) -> int:
+        positions = self._model.max_positions if self._model else None
+        default = min(LONGEST_DEFAULT, positions or LONGEST_DEFAULT)
+        return int(self._settings().get("max_length") or default)
 
-def sample(rows: Sequence[Mapping[str, object]]) -> Content:
-    """The first row as people read it: who says what."""
-    if not rows:
-        return Content("none")
-    parts = [
-        Content.assemble((f"{wording.one_line(who)}\n", "bold $primary"), wording.many_lines(text))
-        for who, text in _turns(rows[0])
-    ]
-    return Content("\n").join(parts)[:SHOWN_CHARS]
+    def _cuts(self) -> dict[int, int]:
+        report = self._told.report
+        return {int(length): cut for length, cut in report["cuts"].items()} if report else {}
 
+    def _ask_memory(self) -> None:
+        dataset, lengths = self._dataset, sorted(self._cuts())
+        if dataset is None or not lengths:
+            return
+        settings = self._settings()
 
-def _turns(row: Mapping[str, object]) -> list[tuple[object, object]]:
-    messages = row.get("messages")
-    if isinstance(messages, list):
-        return [(m.get("role"), m.get("content")) for m in messages if isinstance(m, Mapping)]
-    return [(key, value) for key, value in row.items() if value]
+        def told(memory: Mapping[int, str]) -> None:
+            self._memory = memory
+            self._show_lengths()
+
+        self.ask_beside(lambda: self._verbs.memory(dataset, settings, lengths), told, MEMORY)
+
+    def _show_sample(self) -> None:
+        box = self.query_one("#sample")
+        views = "  ".join(f"[{view}]" if view == self._view else view for view in VIEWS)
+        if self._told.samples:
+            one = self._told.samples[self._at]
+            title = f"Row {self._at + 1} of the first {len(self._told.samples)}, {views}"
+            name_box(box, title, f"{sample.in_numbers(one)}   {sample.LEGEND}")
+            self.show("#text", sample.shown(one, self._view))
+        elif self._dataset is not None:
+            waiting = (
+                "tokens follow" if self._child else "tokens: once the model is on this machine"
+            )
+            name_box(box, "First row as it was read", waiting)
+            self.show("#text", first_row(self._dataset.first_rows))
+
+    def _show_lengths(self) -> None:
+        told = self._told
+        rows = [sample.histogram(told.bars, self.size.width // 2 - 4)] if told.bars else []
+        if told.report is not None:
+            rows.append(sample.spread(told.report))
+        elif self._why_unknown:
+            rows.append(self._why_unknown)
+        elif self._child is not None:
+            rows.append(f"{told.rows:,} rows so far ...")
+        self.show("#lengths", "\n".join(rows) or estimated(self._dataset))
+        chosen = self._settings().get("max_length")
+        cuts = self._cuts()
+        self.show("#cuts", sample.cuts_table(cuts, told.rows, self._memory, chosen) if cuts else "")
+
+    def _show_problems(self) -> None:
+        table = self.query_one("#bad", Rows)
+        lines = [wording.one_line(text) for text, _ in problems(self._told, self._dataset)]
+        table.show(lines, min(table.highlighted or 0, max(len(lines) - 1, 0)))
+        dropped = self._dataset.dropped_rows if self._dataset else 0
+        name_box(self.query_one("#problems"), f"Problems ({dropped:,} rows dropped)", "e edits")
+        self.query_one("#problems").display = bool(lines)

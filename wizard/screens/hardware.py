@@ -11,21 +11,27 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
+from textual.widgets import Static
 
 from wizard import overview, wording
+from wizard.answers import Answers
 from wizard.facts import Device, Facts, Host
-from wizard.steps import Step
+from wizard.problem import Problem, ProblemError
+from wizard.screens.machines import pick_machine
+from wizard.screens.verbs import Machines
+from wizard.steps import Machine, Step
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
-from wizard.widgets.panel import Panel, name_box
-from wizard.widgets.table import Column, lines, pairs
+from wizard.widgets.panel import Box, Panel, name_box
+from wizard.widgets.table import Column, Rows, lines, pairs
 
 Probe: TypeAlias = Callable[[Callable[[Facts], None]], Facts]
 """Looks at the machine; calls back, in its own thread, with the facts known so far."""
 
 COLUMNS = (
+    Column(title="use"),
     Column(title="id", right=True),
-    Column(title="name", flexible=True),
+    Column(title="name", flexible=True, keep_end=True),
     Column(title="free GiB", right=True),
     Column(title="total GiB", right=True),
     Column(title="arch", right=True),
@@ -45,26 +51,38 @@ WIDE = 110
 MANY_ROWS = 4
 """Devices of a kind that get a row each where there is little room."""
 UNKNOWN = "?"
+SCROLL = "Scroll the page"
+MOVE = "Mark another device; past the last one, scroll"
 GRAVITY = {"error": 0, "warning": 1, "info": 2}
 
 
-class HardwarePage(Page[Facts]):
-    """Leaves with the machine's Facts."""
+class HardwarePage(Page[Machine]):
+    """Leaves with the machine, and the devices a run may use."""
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.HARDWARE
     QUESTION = "What this machine can train with. Nothing is changed on this page."
-    HINT = "Enter goes on to the model. A ? was not reported."
+    HINT = "Enter goes on to the model. Space skips a device. A ? was not reported."
     HELP_TEXT = (
         "One row per accelerator a rank can own; where there is little room, one for several of a "
         "kind. Memory is in GiB (1024³), rates are for bf16 and from a table unless measured here "
         "(tunewright probe --bench). A machine without accelerators trains on its CPU: right for "
-        "small models and for trying things out."
+        "small models and for trying things out. Marked [x] is what a run will use: unless you say "
+        "otherwise, the largest group of one kind. PgDn scrolls. p plans for a machine that you do "
+        "not have: everything but the start works."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "probe", "Probe again", id="hardware.probe", tooltip="Look again"),
-        Binding("down", "scroll(1)", "Down", id="hardware.down", show=False, tooltip="Scroll down"),
-        Binding("up", "scroll(-1)", "Up", id="hardware.up", show=False, tooltip="Scroll up"),
+        Binding("space", "use", "Use/skip", id="hardware.use", tooltip="Use or skip a device"),
+        Binding("p", "what_if", "What if", id="hardware.what-if", tooltip="Plan for another one"),
+        Binding(
+            "down", "move(1)", "Down", id="hardware.next", show=False, priority=True, tooltip=MOVE
+        ),
+        Binding(
+            "up", "move(-1)", "Up", id="hardware.previous", show=False, priority=True, tooltip=MOVE
+        ),
+        Binding("pagedown", "scroll(8)", id="hardware.down", show=False, tooltip=SCROLL),
+        Binding("pageup", "scroll(-8)", id="hardware.up", show=False, tooltip=SCROLL),
     ]
 
     class Arrived(Message):
@@ -75,15 +93,29 @@ class HardwarePage(Page[Facts]):
             self.facts = facts
             self.look = look
 
-    def __init__(self, probe: Probe, facts: Facts | None, *, first: bool) -> None:
+    def __init__(
+        self,
+        probe: Probe,
+        facts: Facts | None,
+        *,
+        first: bool,
+        devices: tuple[int, ...] | None = None,
+        machines: Machines | None = None,
+    ) -> None:
         super().__init__(first=first)
         self._probe = probe
         self._facts = facts
+        self._devices = devices
+        self._machines = machines
+        self._each = False
         self._look = 0
 
     def body(self) -> ComposeResult:
         """Devices, what is wrong, links, host, software."""
-        yield Panel("Devices", id="devices")
+        with Box("Devices", id="devices"):
+            yield Static(id="head", markup=False)
+            yield Rows(id="rows")
+            yield Static(id="remarks", markup=False)
         yield Panel("Checks", id="checks")
         yield Panel("Links", id="links")
         with Horizontal(classes="columns"):
@@ -92,6 +124,7 @@ class HardwarePage(Page[Facts]):
 
     def on_mount(self) -> None:
         """Show what is known already, else look."""
+        self.query_one(Rows).focus()
         if self._facts is None:
             self.action_probe()
         else:
@@ -110,12 +143,68 @@ class HardwarePage(Page[Facts]):
         def tell(facts: Facts) -> None:
             self.post_message(self.Arrived(facts, look))
 
-        self.ask(lambda: self._probe(tell), self._done, "reading devices, host and software")
+        def probe() -> Facts:
+            found = self._probe(tell)
+            used_devices(found, None)  # loads the planner here, where no screen waits for it
+            return found
+
+        self.ask(probe, self._done, "reading devices, host and software")
 
     def on_hardware_page_arrived(self, event: Arrived) -> None:
         """Show what is known so far, unless it is of an older look or all is known by now."""
         if event.look == self._look and self.busy:
             self._show(event.facts)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without other machines there is none to choose."""
+        if action == "what_if" and self._machines is None:
+            return False
+        return super().check_action(action, parameters)
+
+    def action_use(self) -> None:
+        """Use the marked device or skip it; rows of several are first shown one by one."""
+        facts, marked = self._facts, self.query_one(Rows).highlighted
+        if facts is None or marked is None or not facts.accelerators:
+            return
+        group = self._rows(facts)[marked]
+        if len(group) > 1:
+            self._each = True
+            self._show(facts)
+            self.query_one(Rows).highlighted = facts.devices.index(group[0])
+            self.message.say("each device has its own row now: Space skips the marked one")
+            return
+        used = used_devices(facts, self._devices)
+        device = group[0].index
+        left = tuple(sorted({*used} ^ {device}))
+        if not left:
+            self.message.refuse(
+                Problem(what="a run needs a device", fix="mark another one before you skip this")
+            )
+            return
+        self._devices = None if left == used_devices(facts, None) else left
+        self.message.rest()
+        self._show(facts)
+
+    def action_what_if(self) -> None:
+        """Ask for a machine and take it instead of this one; `r` comes back."""
+
+        def take(name: str | None) -> None:
+            if name is not None and self._machines is not None:
+                find = self._machines.find
+                self.ask(lambda: find(name), self._instead, f"looking up {name}")
+
+        if self._machines is not None:
+            pick_machine(self, self._machines, take)
+
+    def action_move(self, rows: int) -> None:
+        """Mark the next device; where there is none, move the page."""
+        table, body = self.query_one(Rows), self.query_one("#body", VerticalScroll)
+        wanted = (table.highlighted or 0) + rows
+        scrolled_back = rows < 0 and body.scroll_y > 0
+        if 0 <= wanted < table.option_count and not scrolled_back:
+            table.highlighted = wanted
+        else:
+            self.action_scroll(rows)
 
     def action_scroll(self, lines_down: int) -> None:
         """Move the page where it is longer than the terminal."""
@@ -124,11 +213,18 @@ class HardwarePage(Page[Facts]):
     def action_next(self) -> None:
         """Leave with the facts, once all are there."""
         if self._facts is not None and not self.busy:
-            self.dismiss(self._facts)
+            self.dismiss(Machine(facts=self._facts, devices=self._devices))
 
     def _done(self, facts: Facts) -> None:
         self._look += 1
+        if self._devices and not {*self._devices} <= {d.index for d in facts.accelerators}:
+            self._devices = None
         self._show(facts)
+
+    def _instead(self, facts: Facts) -> None:
+        self._devices = None
+        self._done(facts)
+        self.message.say(f"planning for {facts.machine}, where nothing is started; r comes back")
 
     def _show(self, facts: Facts) -> None:
         self._facts = facts
@@ -140,19 +236,25 @@ class HardwarePage(Page[Facts]):
         self.show("#checks", _checks(facts, looking=self.busy))
 
     def _show_devices(self, facts: Facts, wide: bool) -> None:
-        panel = self.query_one("#devices", Panel)
+        box, table = self.query_one("#devices"), self.query_one(Rows)
         if self.busy and not facts.accelerators:
-            name_box(panel, "Devices")
-            panel.show("looking for accelerators")
+            name_box(box, "Devices")
+            self.show("#head", "looking for accelerators")
             return
         columns = WIDE_COLUMNS if wide and facts.accelerators else COLUMNS
-        rows = [_row(group)[: len(columns)] for group in _groups(facts.devices, each=wide)]
-        head, *rest = lines(columns, rows, max(self.size.width - 6, 40))
-        parts = [Content.styled(head, "$foreground-muted"), *(Content(row) for row in rest)]
-        parts += [Content(wording.one_line(text)) for text in _remarks(facts)]
+        used = None if self.busy else used_devices(facts, self._devices)
+        rows = [_row(group, used)[: len(columns)] for group in self._rows(facts)]
+        head, *rest = lines(columns, rows, max(self.size.width - 9, 40))
+        self.show("#head", Content.styled("  " + head, "$foreground-muted"))
+        table.show(rest, min(table.highlighted or 0, len(rest) - 1))
+        self.show("#remarks", "\n".join(map(wording.one_line, _remarks(facts))))
+        self.query_one("#remarks").display = bool(_remarks(facts))
+        where = f" of {facts.machine}, not this machine" if facts.machine else ""
         note = "" if wide else _links_in_short(facts)
-        name_box(panel, f"Devices ({_accelerators(facts)})", note)
-        panel.show(Content("\n").join(parts))
+        name_box(box, f"Devices{where} ({_accelerators(facts, used)})", note)
+
+    def _rows(self, facts: Facts) -> list[list[Device]]:
+        return _groups(facts.devices, each=self._each or self.size.width >= WIDE)
 
     def _show_links(self, facts: Facts, wide: bool) -> None:
         panel = self.query_one("#links", Panel)
@@ -162,9 +264,21 @@ class HardwarePage(Page[Facts]):
         panel.show(Content("\n".join(map(wording.one_line, found))))
 
 
-def _accelerators(facts: Facts) -> str:
+def used_devices(facts: Facts, devices: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Indices of the accelerators a run will use; empty where none can be."""
+    from wizard.planner.pool import choose  # its packages take long to load
+
+    try:
+        pool = choose(facts, Answers(devices=devices))
+    except ProblemError:
+        return ()
+    return tuple(sorted(d.index for d in pool.devices if d.kind != "cpu"))
+
+
+def _accelerators(facts: Facts, used: Sequence[int] | None) -> str:
     number = len(facts.accelerators)
-    return f"{number} accelerator{'s' * (number != 1)}"
+    counted = f"{number} accelerator{'s' * (number != 1)}"
+    return f"{len(used)} of {counted} used" if number and used is not None else counted
 
 
 def _groups(devices: Sequence[Device], *, each: bool) -> list[list[Device]]:
@@ -178,10 +292,13 @@ def _groups(devices: Sequence[Device], *, each: bool) -> list[list[Device]]:
     return list(kinds.values())
 
 
-def _row(group: Sequence[Device]) -> tuple[str, ...]:
+def _row(group: Sequence[Device], used: Sequence[int] | None) -> tuple[str, ...]:
     told = [device for device in group if device.memory_free_bytes is not None] or group
     device = min(told, key=lambda one: one.memory_free_bytes or 0)
+    taken = sum(one.index in (used or ()) for one in group)
+    mark = "[x]" if taken == len(group) else "[-]" if taken else "[ ]"
     return (
+        "" if device.kind == "cpu" or used is None else mark,
         overview.numbers(one.index for one in group),
         device.name,
         _gib(device.memory_free_bytes),

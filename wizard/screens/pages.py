@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wizard.screens.verbs import Verbs
+from wizard import wording
+from wizard.problem import ProblemError
+from wizard.screens.verbs import DataPreview, Verbs
 from wizard.steps import Chosen, Step, Walk
 
 if TYPE_CHECKING:
     from wizard.answers import Answers
     from wizard.dashboard.screen import Dashboard
+    from wizard.dashboard.values import RunState
+    from wizard.facts import Dataset, Model
     from wizard.plan import Plan
     from wizard.widgets.page import Page
 
@@ -47,42 +53,135 @@ def _page_about_facts(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
         case Step.HARDWARE:
             from wizard.screens.hardware import HardwarePage
 
-            return HardwarePage(verbs.probe, facts, first=True)
-        case Step.MODEL:
-            from wizard.screens.model import ModelPage
-
-            return ModelPage(
-                verbs.read_model,
-                name=answers.model,
-                model=facts.model if facts else None,
-                suggested=verbs.suggested_model,
+            return HardwarePage(
+                verbs.probe,
+                facts,
+                first=True,
+                devices=answers.devices,
+                machines=verbs.machines,
             )
-    from wizard.screens.data import DataPage
+        case Step.MODEL:
+            return _model_page(walk, verbs)
+    return _data_page(walk, verbs)
 
-    return DataPage(verbs.read_dataset, path=answers.data, dataset=facts.dataset if facts else None)
+
+def _model_page(walk: Walk, verbs: Verbs) -> Page[Any]:
+    from wizard.modelcard import nominal_answers, nominal_rows
+    from wizard.screens.model import ModelPage, ModelVerbs
+    from wizard.widgets.memory import fit_word
+
+    facts, answers = walk.facts, walk.answers
+
+    def fit(model: Model) -> str:
+        """How the best plan for this machine fits, for rows of a usual length."""
+        assert facts is not None, "a model is chosen after the machine was probed"
+        usual = replace(facts, model=model, dataset=nominal_rows())
+        return fit_word(verbs.plans(usual, nominal_answers(answers, model))[0])
+
+    return ModelPage(
+        ModelVerbs(
+            read=verbs.read_model,
+            read_hub=verbs.read_hub_model,
+            known=verbs.known_models,
+            sibling=verbs.sibling,
+            fit=fit,
+        ),
+        name=answers.model,
+        model=facts.model if facts else None,
+        suggested=verbs.suggested_model,
+        disk_free_bytes=facts.host.disk_free_bytes if facts else None,
+    )
+
+
+def _data_page(walk: Walk, verbs: Verbs) -> Page[Any]:
+    from wizard.screens.data import DataPage
+    from wizard.screens.telling import DataVerbs
+
+    facts, answers = walk.facts, walk.answers
+    model = facts.model if facts else None
+
+    def memory(
+        dataset: Dataset, settings: Mapping[str, Any], lengths: Sequence[int]
+    ) -> Mapping[int, str]:
+        """Predicted memory of the best plan at each length; without those that allow none."""
+        assert facts is not None, "data is read after the machine was probed"
+        read = replace(facts, dataset=dataset)
+        found = {}
+        for length in lengths:
+            fixed = {**answers.settings, **settings, "max_length": length}
+            wanted = replace(answers, data=dataset.path, settings=fixed)
+            with contextlib.suppress(ProblemError):
+                found[length] = wording.gib(verbs.plans(read, wanted)[0].memory.device_bytes)
+        return found
+
+    def preview(data: str, settings: Mapping[str, Any]) -> DataPreview:
+        assert model is not None
+        assert model.path is not None
+        return verbs.preview_data(data, model.path, settings)
+
+    return DataPage(
+        DataVerbs(
+            read=verbs.read_dataset,
+            preview=preview if model is not None and model.path else None,
+            memory=memory,
+            edit=verbs.edit,
+            nearby=verbs.data_nearby(),
+        ),
+        path=answers.data,
+        dataset=facts.dataset if facts else None,
+        model=model,
+        settings=answers.fixed,
+    )
 
 
 def _page_about_plans(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
     facts = walk.facts
     assert facts is not None, "plans are made after the machine was probed"
 
-    def make_plans(answers: Answers) -> tuple[Plan, ...]:
-        return verbs.plans(facts, answers)
-
     if step is Step.PLAN:
         from wizard.screens.plan import PlanPage
 
-        return PlanPage(make_plans, walk.answers, before=walk.plan)
+        return PlanPage(
+            verbs.plans,
+            facts,
+            walk.answers,
+            verbs.machines,
+            before=walk.plan,
+            smallest_full=verbs.smallest_full,
+        )
+
+    def make_plans(answers: Answers) -> tuple[Plan, ...]:
+        return verbs.plans(facts, answers)
+
     plan = walk.plan
     assert plan is not None, "a plan is picked before it is tuned"
     name = verbs.name_for(plan, walk.answers)
+    chosen = Chosen(answers=walk.answers, plan=plan, others=walk.others)
     if step is Step.TUNE:
         from wizard.screens.tune import TunePage
 
-        return TunePage(make_plans, Chosen(answers=walk.answers, plan=plan), name)
-    from wizard.screens.review import ReviewPage
+        return TunePage(make_plans, chosen, name, facts)
+    from wizard.screens.review import ReviewPage, ReviewVerbs
 
-    return ReviewPage(plan=plan, name=name, facts=facts, preview=verbs.preview, launch=verbs.launch)
+    def ended(run: Path) -> RunState | None:
+        state = verbs.follow(run).poll()
+        return state if state.ended else None
+
+    return ReviewPage(
+        chosen=chosen,
+        name=name,
+        facts=facts,
+        verbs=ReviewVerbs(
+            preview=verbs.preview,
+            write=verbs.write,
+            launch=verbs.launch,
+            ended=ended,
+            smoke_result=verbs.smoke_result,
+            last_files=verbs.last_files,
+            edit=verbs.edit,
+            files_of=verbs.files_of,
+        ),
+    )
 
 
 def _dashboard(walk: Walk, verbs: Verbs, look: Look) -> Dashboard:

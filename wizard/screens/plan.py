@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,27 +15,35 @@ from textual.widgets import OptionList, Static
 
 from wizard import wording
 from wizard.answers import Answers, Goal
-from wizard.problem import Problem
+from wizard.facts import Facts
+from wizard.problem import Problem, ProblemError
+from wizard.screens.machines import pick_machine
+from wizard.screens.verbs import Machines
 from wizard.steps import Chosen, Step, again
-from wizard.widgets.memory import fit_word, margin, parts_table
+from wizard.widgets.memory import LEGEND, margin, parts_table
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
-from wizard.widgets.table import Column, Rows, lines
+from wizard.widgets.plans import (
+    MEANINGS,
+    ROOMY,
+    Change,
+    comparison,
+    explanation,
+    plan_table,
+    speed_line,
+)
+from wizard.widgets.sheet import Sheet
+from wizard.widgets.table import Rows, counted, lines
 
 if TYPE_CHECKING:
     from wizard.plan import Plan
 
-NARROW, ROOMY, WIDE = 76, 96, 110
-"""From the first width on the batch is shown, from the second a bar, from the third more."""
-MEANINGS = {
-    "fits": "whether predicted memory keeps to the budget; `+` by how many GiB it does not",
-    "GiB, budget": "predicted memory of a rank, and what a rank may use",
-    "by": "how much is free, or over",
-    "batch": "rows a rank holds at once × how often it gathers before a step",
-    "steps": "optimizer steps of the run",
-}
 GOALS: tuple[Goal, ...] = get_args(Goal)
+SHEET_WIDTH = 106
+SCROLL = "Scroll the page"
+Smallest: TypeAlias = "Callable[[tuple[Plan, ...], Facts, Answers], tuple[str, Plan] | None]"
+MakePlans: TypeAlias = "Callable[[Facts, Answers], tuple[Plan, ...]]"
 
 
 class PlanPage(Page[Chosen]):
@@ -48,24 +56,47 @@ class PlanPage(Page[Chosen]):
     HELP_TEXT = (
         "Every plan is shown, also those that do not fit, with what they lack. `tight` leaves "
         "less than 5 % of the budget free. A plan that does not fit cannot be taken: a shorter "
-        "max_length or a smaller model may make room."
+        "max_length or a smaller model may make room. c marks a plan, c on another one compares "
+        "the two; + shows the plans of another machine, + and Enter on nothing comes back."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "goal", "Goal", id="plan.goal", tooltip="Quality, fastest, least memory"),
+        Binding("g", "goal", "Goal", id="plan.goal", tooltip="Rank by the next goal"),
+        Binding("w", "why", "Why", id="plan.why", tooltip="Every number with its formula"),
+        Binding("c", "compare", "Compare", id="plan.compare", tooltip="Two plans side by side"),
+        Binding(
+            "plus",
+            "what_if",
+            "What if",
+            key_display="+",
+            id="plan.what-if",
+            tooltip="The plans of another machine",
+        ),
+        Binding("pagedown", "scroll(8)", id="plan.down", show=False, priority=True, tooltip=SCROLL),
+        Binding("pageup", "scroll(-8)", id="plan.up", show=False, priority=True, tooltip=SCROLL),
     ]
 
     def __init__(
         self,
-        make_plans: Callable[[Answers], tuple[Plan, ...]],
+        make_plans: MakePlans,
+        facts: Facts,
         answers: Answers,
+        machines: Machines,
         *,
         before: Plan | None = None,
+        smallest_full: Smallest | None = None,
     ) -> None:
         super().__init__()
         self._make_plans = make_plans
+        self._smallest_full = smallest_full
+        self._here = facts
+        self._facts = facts
         self._answers = answers
+        self._machines = machines
         self._before = before
         self._plans: tuple[Plan, ...] = ()
+        self._best: dict[Goal, str] = {}
+        self._compared: Plan | None = None
+        self._smallest = ""
 
     def body(self) -> ComposeResult:
         """The table, and why and memory of the marked row."""
@@ -90,22 +121,73 @@ class PlanPage(Page[Chosen]):
         """The text, and what the columns shown here mean."""
         columns, _ = plan_table(self._plans, self.size.width)
         meanings = [f"{c.title}: {MEANINGS[c.title]}" for c in columns if c.title in MEANINGS]
-        return "\n".join([self.HELP_TEXT, "", *meanings])
+        return "\n".join([self.HELP_TEXT, "", *meanings, f"bar: {LEGEND}"])
+
+    def action_scroll(self, lines_down: int) -> None:
+        """Move the page where it is longer than the terminal; the arrows move the mark."""
+        self.query_one("#body").scroll_relative(y=lines_down, animate=False)
 
     def action_goal(self) -> None:
         """Rank by the next goal."""
         goal = GOALS[(GOALS.index(self._answers.goal) + 1) % len(GOALS)]
         self._answers = replace(self._answers, goal=goal)
+        self._before = None
         self._plan()
 
-    def action_next(self) -> None:
-        """Leave with the marked plan, if it fits."""
-        marked = self.query_one(Rows).highlighted
-        if self.busy or marked is None:
+    def action_why(self) -> None:
+        """Every number of the marked plan; what would move it follows when it is planned."""
+        plan = self._marked()
+        if plan is None:
             return
-        plan = self._plans[marked]
-        if plan.fits:
-            self.dismiss(Chosen(answers=self._answers, plan=plan))
+        facts, answers = self._facts, self._answers
+        width = min(SHEET_WIDTH, self.size.width - 10)
+        sheet = Sheet("Why these numbers", explanation(plan, facts, width, None))
+        self.app.push_screen(sheet)
+        self.ask_beside(
+            lambda: changes(plan, lambda changed: self._make_plans(facts, changed), answers),
+            lambda made: sheet.show(explanation(plan, facts, width, made)),
+            "what moves it",
+        )
+
+    def action_compare(self) -> None:
+        """Remember the marked plan, or show it beside the one remembered."""
+        plan, other = self._marked(), self._compared
+        if plan is None:
+            return
+        if other is None or other is plan:
+            self._compared = plan if other is None else None
+            said = (
+                f"c on another plan compares it with {plan.title}" if other is None else self.HINT
+            )
+            self.message.say(said)
+            return
+        self._compared = None
+        self.message.rest()
+        width = min(SHEET_WIDTH, self.size.width - 10)
+        self.app.push_screen(Sheet("Two plans", comparison(other, plan, width)))
+
+    def action_what_if(self) -> None:
+        """Ask for a machine and show its plans; the ones of this machine come back by no name."""
+
+        def look(name: str | None) -> None:
+            if name is None:
+                return
+            self.ask(lambda: self._machines.find(name), self._look_at, f"looking up {name}")
+
+        if self._facts is self._here:
+            pick_machine(self, self._machines, look)
+        else:
+            self._look_at(self._here)
+
+    def action_next(self) -> None:
+        """Leave with the marked plan, if it fits and is of this machine."""
+        plan = self._marked()
+        if self.busy or plan is None:
+            return
+        if self._facts is not self._here:
+            self.message.refuse(_elsewhere(self._facts.machine))
+        elif plan.fits:
+            self.dismiss(Chosen(answers=self._answers, plan=plan, others=self._plans))
         else:
             self.message.refuse(_refusal(plan))
 
@@ -114,17 +196,61 @@ class PlanPage(Page[Chosen]):
         if event.option_index < len(self._plans):
             self._explain(self._plans[event.option_index])
 
-    def _plan(self) -> None:
-        answers = self._answers
-        self.ask(lambda: self._make_plans(answers), self._show, "planning")
+    def _look_at(self, machine: Facts) -> None:
+        known = self._here
+        if machine is known:
+            self._facts = known
+        else:
+            self._facts = replace(machine, model=known.model, dataset=known.dataset)
+        self._compared = None
+        self._plan()
 
-    def _show(self, plans: tuple[Plan, ...]) -> None:
-        self._plans = plans
+    def _marked(self) -> Plan | None:
+        marked = self.query_one(Rows).highlighted
+        return self._plans[marked] if marked is not None and marked < len(self._plans) else None
+
+    def _plan(self) -> None:
+        facts, answers = self._facts, self._answers
+
+        def make() -> tuple[tuple[Plan, ...], dict[Goal, str]]:
+            made = self._make_plans(facts, answers)
+            return made, best_by_goal(lambda a: self._make_plans(facts, a), answers, made)
+
+        self.ask(make, self._show, "planning")
+
+    def _show(self, made: tuple[tuple[Plan, ...], dict[Goal, str]]) -> None:
+        self._plans, self._best = made
+        plans = self._plans
         fitting = sum(plan.fits for plan in plans)
-        title = f"Plans ({fitting} of {len(plans)} fit)   goal: {self._answers.goal}"
-        name_box(self.query_one("#plans"), title)
+        where = "" if self._facts is self._here else f" on {self._facts.machine}, what if"
+        shown = GOALS if self.size.width >= ROOMY else (self._answers.goal,)
+        goals = "  ".join(f"[{g}]" if g == self._answers.goal else g for g in shown)
+        title = f"Plans{where} ({fitting} of {len(plans)} fit)   goal: {goals}"
+        if self._smallest_full is not None and self._facts is self._here:
+            find, answers = self._smallest_full, self._answers
+            self.ask_beside(
+                lambda: find(plans, self._here, answers), self._tell_smallest, "smallest"
+            )
+        name_box(self.query_one("#plans"), title, LEGEND if self.size.width >= ROOMY else "")
         kept = again(self._before, plans) if self._before else None
         self._show_table(plans.index(kept) if kept else 0)
+        if self._before is not None and (kept is None or not kept.fits):
+            what = f"{self._before.title}, which you took before, " + (
+                "is no longer possible" if kept is None else "no longer fits"
+            )
+            self.message.refuse(Problem(what=what, severity="warning"))
+
+    def _tell_smallest(self, found: tuple[str, Plan] | None) -> None:
+        """Which machine would tune all weights, where this one cannot on its devices."""
+        if found is None:
+            self._smallest = ""
+            return
+        machine, plan = found
+        need = wording.gib_of(plan.memory.device_bytes, plan.memory.device_budget_bytes)
+        self._smallest = f"smallest known machine for full tuning: {machine}, {need} a rank"
+        marked = self._marked()
+        if marked is not None:
+            self._explain(marked)
 
     def _show_table(self, marked: int) -> None:
         columns, rows = plan_table(self._plans, self.size.width)
@@ -133,57 +259,97 @@ class PlanPage(Page[Chosen]):
         self.query_one(Rows).show(body, marked)
 
     def _explain(self, plan: Plan) -> None:
-        title = Content.styled(wording.one_line(plan.title), "bold")
-        problems = [problem_line(problem) for problem in plan.problems]
-        reasons = [Content(f"{wording.one_line(reason)}") for reason in plan.why]
-        self.show("#why", Content("\n").join([title, *problems, *reasons]))
+        self.show("#why", self._why(plan))
         left_out = [f"not in it: {wording.one_line(part)}" for part in plan.memory.left_out]
         width = max(self.size.width // 2 - 4, 30)
         self.show("#memory", "\n".join([parts_table(plan.memory, width), *left_out]))
 
-
-def plan_table(
-    plans: tuple[Plan, ...], width: int
-) -> tuple[tuple[Column, ...], list[tuple[str, ...]]]:
-    """Columns and rows for a screen of this width."""
-    wide = width >= WIDE
-    shown: list[tuple[Column, Callable[[Plan], str]]] = [
-        (Column(title="plan", flexible=True, keep_end=True), lambda plan: plan.title),
-        (Column(title="fits"), fit_word if wide else _fit_and_margin),
-        (Column(title="GiB, budget", right=True), _used_of_budget),
-    ]
-    if width >= ROOMY:
-        shown.append((Column(title=""), lambda plan: _bar(plan, 20 if wide else 10)))
-    if wide:
-        shown.append((Column(title="by", right=True), margin))
-    if width >= NARROW:
-        shown.append((Column(title="batch", right=True), _batch))
-    shown.append((Column(title="steps", right=True), lambda plan: wording.cell(plan.steps)))
-    rows = [tuple(cell(plan) for _, cell in shown) for plan in plans]
-    return tuple(column for column, _ in shown), rows
-
-
-def _used_of_budget(plan: Plan) -> str:
-    memory = plan.memory
-    return f"{_gib(memory.device_bytes)} / {_gib(memory.device_budget_bytes)}"
+    def _why(self, plan: Plan) -> Content:
+        title = Content.styled(wording.one_line(plan.title), "bold")
+        problems = [problem_line(problem) for problem in plan.problems]
+        training, devices = plan.spec.training, plan.spec.parallel.num_devices
+        batch = (
+            f"batch: {training.per_device_train_batch_size} × "
+            f"{training.gradient_accumulation_steps} × {counted(devices, 'device')} = "
+            f"{training.effective_batch_size}, {counted(plan.steps, 'step')}"
+        )
+        others = [
+            f"{goal}: {'stays' if best == plan.title else best}"
+            for goal, best in self._best.items()
+            if goal != self._answers.goal
+        ]
+        ways_out = [f"would fit: {way}" for way in plan.would_fit]
+        said = [*ways_out, *plan.why, batch, speed_line(plan)]
+        if others and plan is self._plans[0]:
+            said.append("the pick by goal: " + "; ".join(others))
+        if self._smallest and self._facts is self._here:
+            said.append(self._smallest)
+        return Content("\n").join([title, *problems, *(Content(wording.one_line(s)) for s in said)])
 
 
-def _gib(memory_bytes: int | None) -> str:
-    return wording.gib(memory_bytes).removesuffix(" GiB")
+def best_by_goal(
+    make_plans: Callable[[Answers], tuple[Plan, ...]],
+    answers: Answers,
+    made: tuple[Plan, ...],
+) -> dict[Goal, str]:
+    """Goal → title of its best plan; `made` are the plans of the goal in the answers."""
+    found: dict[Goal, str] = {}
+    for goal in GOALS:
+        plans = made if goal == answers.goal else make_plans(replace(answers, goal=goal))
+        found[goal] = plans[0].title if plans else ""
+    return found
 
 
-def _bar(plan: Plan, width: int) -> str:
-    return wording.bar(plan.memory.device_bytes, plan.memory.device_budget_bytes, width)
+def changes(
+    plan: Plan, make_plans: Callable[[Answers], tuple[Plan, ...]], answers: Answers
+) -> Sequence[Change]:
+    """The same plan with one thing changed, for the things that move its memory most."""
+    training, length = plan.spec.training, plan.spec.data.max_length
+    micro = training.per_device_train_batch_size
+    batch = training.effective_batch_size
+    splits = batch % (2 * micro * plan.spec.parallel.num_devices) == 0
+    doubled: dict[str, object] = {
+        "per_device_train_batch_size": 2 * micro,
+        "effective_batch_size": batch if splits else 2 * batch,
+    }
+    wanted: tuple[tuple[str, dict[str, object]], ...] = (
+        (f"max_length {length:,} → {2 * length:,}", {"max_length": 2 * length}),
+        (f"max_length {length:,} → {max(length // 2, 8):,}", {"max_length": max(length // 2, 8)}),
+        (f"rows at once {micro} → {2 * micro}", doubled),
+        (
+            f"checkpointing {'off' if training.gradient_checkpointing else 'on'}",
+            {"gradient_checkpointing": not training.gradient_checkpointing},
+        ),
+    )
+    fixed = {
+        "per_device_train_batch_size": micro,
+        "gradient_checkpointing": training.gradient_checkpointing,
+    }
+    found = []
+    for what, settings in wanted:
+        kept = {**fixed, **answers.settings, **settings}
+        found.append(_changed(plan, what, make_plans, replace(answers, settings=kept)))
+    return found
 
 
-def _batch(plan: Plan) -> str:
-    training = plan.spec.training
-    return f"{training.per_device_train_batch_size}×{training.gradient_accumulation_steps}"
+def _changed(
+    plan: Plan,
+    what: str,
+    make_plans: Callable[[Answers], tuple[Plan, ...]],
+    answers: Answers,
+) -> Change:
+    try:
+        made = again(plan, make_plans(answers))
+    except ProblemError as error:
+        return Change(what=what, plan=None, why_not=str(error.problem))
+    return Change(what=what, plan=made, why_not="" if made else "no such plan")
 
 
-def _fit_and_margin(plan: Plan) -> str:
-    over = plan.memory.over_bytes
-    return f"{fit_word(plan)} +{_gib(over)}" if over > 0 else fit_word(plan)
+def _elsewhere(machine: str) -> Problem:
+    return Problem(
+        what=f"these are the plans of {machine}, not of this machine",
+        fix=f"+ comes back; tunewright --machine '{machine}' walks the wizard for it",
+    )
 
 
 def _refusal(plan: Plan) -> Problem:

@@ -8,48 +8,65 @@ from typing import ClassVar, Literal
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from wizard.answers import Answers
 from wizard.screens.verbs import RunSummary
 from wizard.widgets.page import Page
 from wizard.widgets.table import Rows
 
 NEW: Literal["new"] = "new"
+CONTINUE: Literal["continue"] = "continue"
 
 
-class StartPage(Page[Path | Literal["new"]]):
-    """Leaves with a run folder, or NEW."""
+class StartPage(Page[Path | Literal["new", "continue"]]):
+    """Leaves with a run folder, NEW or CONTINUE."""
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     PLACE = "runs"
     QUESTION = "Your runs, running ones first."
-    HINT = "Enter opens the marked run. n begins a new one."
+    HINT = "Enter opens the marked row. n begins a new run."
     HELP_TEXT = (
         "A run is a folder. Opening one shows it live when it runs, and how it ended when it "
-        "does not. Opening, leaving and closing never touch the run."
+        "does not. Opening, leaving and closing never touch the run. Answers of a wizard that was "
+        "left are kept until a run is started from them; n begins without them."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New run", id="start.new", tooltip="Begin a new run"),
     ]
 
-    def __init__(self, runs: tuple[RunSummary, ...]) -> None:
+    def __init__(self, runs: tuple[RunSummary, ...], kept: Answers | None = None) -> None:
         super().__init__(first=True)
         self._runs = runs
+        self._kept = kept
 
     def body(self) -> ComposeResult:
-        """One row per run."""
+        """One row per run, before them what was left unfinished."""
         yield Rows(id="runs")
 
     def on_mount(self) -> None:
-        """Fill in the runs."""
+        """Fill in the rows."""
         rows = self.query_one(Rows)
-        rows.show([run.line() for run in self._runs])
+        kept = [f"continue: {in_short(self._kept)}"] if self._kept else []
+        rows.show([*kept, *(run.line() for run in self._runs)])
         rows.focus()
 
     def action_next(self) -> None:
-        """Open the marked run."""
+        """Open the marked run, or go on with the answers that were kept."""
         marked = self.query_one(Rows).highlighted
-        if marked is not None:
-            self.dismiss(self._runs[marked].folder)
+        if marked is None:
+            return
+        if self._kept is not None and marked == 0:
+            self.dismiss(CONTINUE)
+        else:
+            self.dismiss(self._runs[marked - (self._kept is not None)].folder)
 
     def action_new(self) -> None:
         """Begin a new run."""
         self.dismiss(NEW)
+
+
+def in_short(answers: Answers) -> str:
+    """Answers on one line."""
+    data = Path(answers.data).name if answers.data else "no data yet"
+    number = len(answers.settings)
+    settings = f", {number} setting{'s' * (number != 1)}" if number else ""
+    return f"{answers.model or 'no model yet'} on {data}, {answers.goal}{settings}"

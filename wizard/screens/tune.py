@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
 from textual.content import Content
+from textual.events import DescendantFocus
 from textual.timer import Timer
 from textual.widgets import Input
 
 from wizard import wording
 from wizard.answers import Answers
+from wizard.facts import Facts
 from wizard.problem import Problem
+from wizard.settings import every_setting, setting
 from wizard.steps import Chosen, Step, again
+from wizard.widgets.about import about
+from wizard.widgets.effect import effect
 from wizard.widgets.field import Field
 from wizard.widgets.memory import budget_line
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel
-from wizard.widgets.table import counted
+from wizard.widgets.picker import Choice, Picker, matching
+from wizard.widgets.plans import values_of
 
 if TYPE_CHECKING:
-    from wizard.plan import Plan
+    from wizard.plan import Decision, Plan
 
 LABELS: Mapping[str, str] = {
     "learning_rate": "learning rate",
@@ -36,6 +44,8 @@ LABELS: Mapping[str, str] = {
     "save_steps": "save every",
     "seed": "seed",
 }
+LETTERS = {"find": "/", "undo": "z", "redo": "y", "defaults": "d"}
+"""Action → the character that does it where no value can hold it."""
 RUN_NAME = "run_name"
 REPLAN_SECONDS = 0.2
 
@@ -46,38 +56,66 @@ class TunePage(Page[Chosen]):
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.TUNE
     QUESTION = "Change what you like; the planner chooses the rest."
-    HINT = "Type to fix a value, empty it to give it back. Tab moves, Enter goes on."
+    HINT = "Type to fix a value, empty it to give it back. Tab moves, / finds any setting."
     HELP_TEXT = (
         "A muted value is planned. What you type is fixed and checked as you type, and the plan is "
         "made anew with it; Ctrl+U empties a field, and the planner chooses again. The effective "
         "batch is rows per optimizer step over all ranks; how it is split follows from memory. "
-        "Every other setting can be given on the command line with --set."
+        "/ finds every other setting, also by its name in Hugging Face, ms-swift, LLaMA-Factory "
+        "and axolotl. z takes back the last change, y does it again, d gives all values back."
     )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "slash",
+            "find",
+            "Find setting",
+            key_display="/",
+            id="tune.find",
+            priority=True,
+            tooltip="Find any setting by its name here or elsewhere",
+        ),
+        Binding("z", "undo", "Undo", id="tune.undo", priority=True, tooltip="Undo a change"),
+        Binding("y", "redo", "Redo", id="tune.redo", priority=True, show=False, tooltip="Redo it"),
+        Binding(
+            "d",
+            "defaults",
+            "Defaults",
+            id="tune.defaults",
+            priority=True,
+            tooltip="Give every value back to the planner",
+        ),
+    ]
 
     def __init__(
         self,
         make_plans: Callable[[Answers], tuple[Plan, ...]],
         chosen: Chosen,
         suggested_name: str,
+        facts: Facts,
     ) -> None:
         super().__init__()
         self._make_plans = make_plans
+        self._facts = facts
         self._before = chosen.plan
         self._chosen: Chosen | None = chosen
         self._answers = chosen.answers
         self._suggested_name = suggested_name
         self._refused: dict[str, str] = {}
+        self._undone: list[Answers] = []
+        self._done: list[Answers] = []
+        self._last_edited: str | None = None
         self._debounce: Timer | None = None
         self._leaving = False
 
     def body(self) -> ComposeResult:
-        """The fields, and the effect."""
-        with Box("Settings", id="settings"):
-            for setting, label in LABELS.items():
-                if setting != "lora_rank" or self._before.spec.method.method != "full":
-                    yield self._field(setting, label)
-            name = self._answers.run_name
-            yield Field(RUN_NAME, "run name", self._suggested_name, "the name of its folder", name)
+        """The fields, the setting at hand where there is room, and the effect."""
+        with Horizontal(id="upper"):
+            with Box("Settings", id="settings"):
+                for name in self._shown():
+                    yield self._field(name)
+                given = self._answers.run_name
+                yield Field(RUN_NAME, "run name", self._suggested_name, "its folder's name", given)
+            yield Panel("About", id="about")
         yield Panel("Effect", id="effect")
 
     def on_mount(self) -> None:
@@ -85,8 +123,35 @@ class TunePage(Page[Chosen]):
         self.query(Input).first().focus()
         self._show_effect(self._before)
 
+    def on_resize(self) -> None:
+        """The effect is a table of the page's width."""
+        if self._chosen is not None:
+            self._show_effect(self._chosen.plan)
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Explain the field that was entered."""
+        self._last_edited = None
+        field = self._focused_field()
+        if field is not None:
+            self.show("#about", self._about(field.setting))
+
+    def help_text(self) -> str:
+        """The setting at hand, then the page."""
+        field = self._focused_field()
+        return (
+            f"{self._about(field.setting).plain}\n\n{self.HELP_TEXT}" if field else self.HELP_TEXT
+        )
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where text is typed, letters are text."""
+        if action in LETTERS:
+            field = self._focused_field()
+            return field is None or not _may_hold(field.setting, LETTERS[action])
+        return super().check_action(action, parameters)
+
     def on_field_edited(self, event: Field.Edited) -> None:
         """Check the value; plan anew when it is good."""
+        before = self._answers
         wrong = self._take(event.setting, event.text.strip())
         self._field_of(event.setting).refuse(wrong is not None)
         self._refused.pop(event.setting, None)
@@ -95,10 +160,50 @@ class TunePage(Page[Chosen]):
         self._tell_refused()
         if wrong is not None:
             return
-        self._chosen = None
-        if self._debounce is not None:
-            self._debounce.stop()
-        self._debounce = self.set_timer(REPLAN_SECONDS, self._plan)
+        if self._last_edited != event.setting:
+            self._done.append(before)
+            self._last_edited = event.setting
+        self._undone.clear()
+        self._plan_soon()
+
+    def action_undo(self) -> None:
+        """Take back what was done to one setting."""
+        if self._done:
+            self._undone.append(self._answers)
+            self._return_to(self._done.pop())
+
+    def action_redo(self) -> None:
+        """Do again what was taken back."""
+        if self._undone:
+            self._done.append(self._answers)
+            self._return_to(self._undone.pop())
+
+    def action_defaults(self) -> None:
+        """Give every value back to the planner, or to the preset."""
+        if self._answers.settings:
+            self._done.append(self._answers)
+            self._undone.clear()
+            self._return_to(replace(self._answers, settings={}))
+
+    def action_find(self) -> None:
+        """Find any setting and go to its field."""
+        values, decisions = values_of(self._before), self._decisions()
+        choices = [
+            Choice(
+                value=one.name,
+                line=f"{one.name:<30} {wording.cut(wording.setting(values[one.name]), 30)}",
+                words=f"{one.words} {one.about}",
+            )
+            for one in every_setting()
+            if one.name not in ("model", "data")
+        ]
+        picker = Picker(
+            f"All {len(choices)} settings",
+            matching(choices),
+            hint="learning rate, cutoff_len, lora_r ...",
+            detail=lambda name: about(setting(name), decisions.get(name)),
+        )
+        self.app.push_screen(picker, self._go_to)
 
     def action_next(self) -> None:
         """Leave once everything is good and planned."""
@@ -115,6 +220,64 @@ class TunePage(Page[Chosen]):
         self.show("#effect", problem_line(problem))
         super().refused(problem)
 
+    def _shown(self) -> list[str]:
+        """The settings that matter for this method, and whatever else the user fixed."""
+        full = self._before.spec.method.method == "full"
+        mattering = [name for name in LABELS if not (full and name == "lora_rank")]
+        return [*mattering, *(name for name in self._answers.settings if name not in mattering)]
+
+    def _field(self, name: str) -> Field:
+        planned = wording.setting(values_of(self._before)[name])
+        settings = self._answers.settings
+        fixed = wording.setting(settings[name]) if name in settings else None
+        label = LABELS.get(name, name)
+        keys = "".join(c for c in LETTERS.values() if not _may_hold(name, c))
+        return Field(name, label, planned, self._before.reasons.get(name, ""), fixed, keys=keys)
+
+    def _field_of(self, name: str) -> Field:
+        return self.query_one(f"#field-{name.replace('_', '-')}", Field)
+
+    def _focused_field(self) -> Field | None:
+        parent = self.focused.parent if self.focused is not None else None
+        return parent if isinstance(parent, Field) else None
+
+    async def _go_to(self, name: str | None) -> None:
+        """Focus a setting's field, which is added when it is none of those shown."""
+        if name is None or name not in {one.name for one in every_setting()}:
+            return
+        if not self.query(f"#field-{name.replace('_', '-')}"):
+            await self.query_one("#settings").mount(
+                self._field(name), before=f"#field-{'run-name'}"
+            )
+        field = self._field_of(name)
+        field.query_one(Input).focus()
+        field.scroll_visible()
+
+    def _return_to(self, answers: Answers) -> None:
+        """Earlier answers, in the fields as well."""
+        self._answers = answers
+        self._last_edited = None
+        self._refused.clear()
+        for field in self.query(Field):
+            name = field.setting
+            settings = {**answers.settings, RUN_NAME: answers.run_name}
+            given = settings.get(name)
+            field.set_text(
+                "" if given is None and name not in answers.settings else wording.setting(given)
+            )
+            field.refuse(False)
+        self._tell_refused()
+        self._plan_soon()
+
+    def _decisions(self) -> dict[str, Decision]:
+        plan = self._chosen.plan if self._chosen else self._before
+        return {decision.setting: decision for decision in plan.decisions}
+
+    def _about(self, name: str) -> Content:
+        if name == RUN_NAME:
+            return Content("run name\nThe run's folder is called so; it is how you find it again.")
+        return about(setting(name), self._decisions().get(name))
+
     def _tell_refused(self) -> None:
         """The newest error in full, for the rows have no room for it."""
         if self._refused:
@@ -122,30 +285,27 @@ class TunePage(Page[Chosen]):
         else:
             self.message.rest()
 
-    def _field(self, setting: str, label: str) -> Field:
-        planned = wording.setting(_values(self._before)[setting])
-        settings = self._answers.settings
-        fixed = wording.setting(settings[setting]) if setting in settings else None
-        return Field(setting, label, planned, self._before.reasons.get(setting, ""), fixed)
-
-    def _field_of(self, setting: str) -> Field:
-        return self.query_one(f"#field-{setting.replace('_', '-')}", Field)
-
-    def _take(self, setting: str, text: str) -> str | None:
+    def _take(self, name: str, text: str) -> str | None:
         """Put a value into the answers, or take it out; what is wrong with it, or None."""
         from engine.spec import SpecError, parse_setting
 
-        if setting == RUN_NAME:
+        if name == RUN_NAME:
             self._answers = replace(self._answers, run_name=text or None)
             return "a run needs a name without `/`" if "/" in text else None
-        settings = {k: v for k, v in self._answers.settings.items() if k != setting}
+        settings = {k: v for k, v in self._answers.settings.items() if k != name}
         if text:
             try:
-                settings[setting] = parse_setting(setting, text)[1]
+                settings[name] = parse_setting(name, text)[1]
             except SpecError as error:
                 return str(error)
         self._answers = replace(self._answers, settings=settings)
         return None
+
+    def _plan_soon(self) -> None:
+        self._chosen = None
+        if self._debounce is not None:
+            self._debounce.stop()
+        self._debounce = self.set_timer(REPLAN_SECONDS, self._plan)
 
     def _plan(self) -> None:
         answers = self._answers
@@ -159,7 +319,7 @@ class TunePage(Page[Chosen]):
             return
         if answers is not self._answers:
             return
-        self._chosen = Chosen(answers=answers, plan=plan)
+        self._chosen = Chosen(answers=answers, plan=plan, others=plans)
         self._show_effect(plan)
         self._show_planned(plan)
         if self._refused:
@@ -172,7 +332,7 @@ class TunePage(Page[Chosen]):
         if chosen.plan.fits:
             name = chosen.answers.run_name or self._suggested_name
             answers = replace(chosen.answers, run_name=name)
-            self.dismiss(Chosen(answers=answers, plan=chosen.plan))
+            self.dismiss(replace(chosen, answers=answers))
             return
         self.message.refuse(
             Problem(what=f"does not fit: {budget_line(chosen.plan)}", fix="a smaller value fits")
@@ -180,37 +340,32 @@ class TunePage(Page[Chosen]):
 
     def _show_planned(self, plan: Plan) -> None:
         """The newly planned value and its reason at every field."""
-        values = _values(plan)
+        values = values_of(plan)
         for field in self.query(Field):
             if field.setting != RUN_NAME:
                 reason = plan.reasons.get(field.setting, "")
                 field.show_planned(wording.setting(values[field.setting]), reason)
+        field_now = self._focused_field()
+        if field_now is not None:
+            self.show("#about", self._about(field_now.setting))
 
     def _show_effect(self, plan: Plan) -> None:
-        before, now = _values(self._before), _values(plan)
-        changed = [
-            f"{name} {wording.setting(before[name])} → {wording.setting(now[name])}"
-            for name in now
-            if now[name] != before[name]
-        ]
-        training = plan.spec.training
-        rows = [
-            f"memory   {budget_line(plan)}",
-            f"steps    {wording.count(plan.steps)}",
-            f"batch    {training.per_device_train_batch_size} per device × "
-            f"{training.gradient_accumulation_steps} accumulation × "
-            f"{counted(plan.spec.parallel.num_devices, 'device')} = "
-            f"{training.effective_batch_size}",
-            f"changed  {', '.join(changed) or 'nothing'}",
-        ]
-        problems = [problem_line(problem) for problem in plan.problems]
-        shown = [Content(wording.one_line(row)) for row in rows]
-        self.show("#effect", Content("\n").join([*shown, *problems]))
+        self.show("#effect", effect(self._before, plan, self._facts, self.size.width - 6))
 
 
-def _values(plan: Plan) -> dict[str, Any]:
-    """Setting → value over all tables of the spec."""
-    tables: list[dict[str, Any]] = [
-        table for table in plan.spec.model_dump().values() if isinstance(table, dict)
-    ]
-    return {name: value for table in tables for name, value in table.items()}
+def _may_hold(name: str, character: str) -> bool:
+    """Whether a value of the setting may have this character in it."""
+    if name == RUN_NAME:
+        return True
+    from engine.spec import setting_info
+
+    return _holds(setting_info(name).annotation, character)
+
+
+def _holds(kind: Any, character: str) -> bool:
+    if kind is str:
+        return True
+    parts = get_args(kind)
+    return any(
+        character in part if isinstance(part, str) else _holds(part, character) for part in parts
+    )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wizard.answers import Answers
-from wizard.facts import Dataset, Facts, Model
+from wizard.facts import Dataset, Facts, KnownModel, Model
 
 if TYPE_CHECKING:
     from wizard.dashboard.source import Follower, LogOf
     from wizard.dashboard.state import RunState
     from wizard.plan import Plan
+    from wizard.steps import Chosen
 
 
 class RunSummary(Protocol):
@@ -27,6 +28,28 @@ class RunSummary(Protocol):
         """Name and state on one line."""
 
 
+class DataPreview(Protocol):
+    """A child that reads data and tells what it finds; see `engine.preview`."""
+
+    def lines(self) -> Iterator[Mapping[str, Any]]:
+        """What it says, as it comes; raises ProblemError when the data cannot be used."""
+
+    def close(self) -> None:
+        """End it, whatever it is doing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machines:
+    """What there is to plan for besides this machine."""
+
+    snapshots: tuple[str, ...]
+    """Whole machines that were recorded."""
+    devices: tuple[str, ...]
+    """Accelerators of the table, to which a count is put."""
+    find: Callable[[str], Facts]
+    """A name, or count and name → its facts; raises ProblemError for one that is not known."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verbs:
     """Called in threads; each may raise ProblemError, which the page shows."""
@@ -35,16 +58,38 @@ class Verbs:
     """Facts of this machine, without model and data; told those known so far as they come in."""
     read_model: Callable[[str], Model]
     """Folder or hub id → its facts."""
-    read_dataset: Callable[[str], Dataset]
-    """File → its facts."""
+    read_hub_model: Callable[[str], Model]
+    """Hub id → its facts, asked of the hub; only when the user says so."""
+    known_models: Callable[[], tuple[KnownModel, ...]]
+    """Models that can be named without asking anybody."""
+    sibling: Callable[[str], str | None]
+    """The base model of an instruct one, or the other way; None where none is known."""
+    read_dataset: Callable[[str, Mapping[str, Any]], Dataset]
+    """Data and settings → its facts."""
+    preview_data: Callable[[str, str, Mapping[str, Any]], DataPreview]
+    """Data, a model's folder and settings → a child that tells what the model would see."""
+    edit: Callable[[Path, int], None]
+    """Opens a file at a line in the user's editor, in this terminal, and waits for it."""
+    data_nearby: Callable[[], tuple[str, ...]]
+    """Data files in the current folder, newest first."""
     plans: Callable[[Facts, Answers], tuple[Plan, ...]]
     """Every plan, best first."""
+    smallest_full: Callable[[tuple[Plan, ...], Facts, Answers], tuple[str, Plan] | None]
+    """The smallest shipped machine that tunes all weights, where this one cannot."""
     name_for: Callable[[Plan, Answers], str]
     """A name that no run has."""
-    preview: Callable[[Plan, str], Mapping[str, str]]
-    """Plan and name → the run's files, `run.sh` first."""
-    launch: Callable[[Plan, str], Path]
-    """Writes the very files the preview showed, and starts them; the run folder."""
+    preview: Callable[[Chosen, Facts, str], Mapping[str, str]]
+    """Plan, facts and name → the run's files, `run.sh` first."""
+    write: Callable[[Mapping[str, str], str], Path]
+    """Writes the very files that were shown; the run folder."""
+    launch: Callable[[Path, bool], None]
+    """Starts a run folder's `run.sh` in its own session; with True a smoke test of it."""
+    smoke_result: Callable[[Path], Mapping[str, Any]]
+    """Run folder → what its smoke test measured and what was predicted; empty without one."""
+    files_of: Callable[[Path], Mapping[str, str]]
+    """Run folder → the files it was made of, `run.sh` first."""
+    last_files: Callable[[], tuple[str, Mapping[str, str]] | None]
+    """Name and files of the newest run; None when there is none."""
     list_runs: Callable[[], tuple[RunSummary, ...]]
     """Runs there are, running ones first."""
     follow: Callable[[Path], Follower]
@@ -59,5 +104,11 @@ class Verbs:
     """Run folder → states of that run from its beginning to its end."""
     keep_picture: Callable[[str, str], Path]
     """Name and text → the new file, in the current folder, that holds it."""
+    kept_answers: Callable[[], Answers | None]
+    """What was answered before the wizard was left; None when there is nothing to go on with."""
+    keep_answers: Callable[[Answers | None], None]
+    """Keep the answers for the next time; None forgets them."""
+    machines: Machines
+    """Machines that are not this one."""
     suggested_model: str | None = None
     """Offered on the Model page: the demo's model when it is on this machine."""

@@ -15,13 +15,26 @@ from wizard import wording
 WRONG = "error: see below"
 
 
+class Value(Input):
+    """An input that leaves some characters to the page, as keys that the footer names."""
+
+    def __init__(self, text: str, planned: str, keys: str) -> None:
+        super().__init__(text, placeholder=planned, compact=True, select_on_focus=False)
+        self._keys = keys
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """What is typed, but for the keys of the page."""
+        left = character is not None and character in self._keys
+        return not left and super().check_consume_key(key, character)
+
+
 class Field(HorizontalGroup):
     """Empty, it shows the planned value muted; what is typed fixes it. Posts Edited per change."""
 
     DEFAULT_CSS = """
     Field { height: 1; }
     Field > .label { width: 18; }
-    Field > Input { width: 16; }
+    Field > Value { width: 16; }
     Field > .note { width: 1fr; height: 1; padding-left: 2; }
     Field > .note { text-wrap: nowrap; text-overflow: ellipsis; }
     """
@@ -34,9 +47,18 @@ class Field(HorizontalGroup):
         text: str
 
     def __init__(
-        self, setting: str, label: str, planned: str, note: str, fixed: str | None = None
+        self,
+        setting: str,
+        label: str,
+        planned: str,
+        note: str,
+        fixed: str | None = None,
+        *,
+        keys: str = "",
     ) -> None:
+        """`keys` are characters that no value holds: they are left to the page."""
         super().__init__(id=f"field-{setting.replace('_', '-')}")
+        self._keys = keys
         self.setting = setting
         self._label = label
         self._planned = wording.one_line(planned)
@@ -46,7 +68,7 @@ class Field(HorizontalGroup):
     def compose(self) -> ComposeResult:
         """Label, input, note."""
         yield Static(self._label, classes="label", markup=False)
-        yield Input(self._text, placeholder=self._planned, compact=True, select_on_focus=False)
+        yield Value(self._text, self._planned, self._keys)
         yield Static(_muted(self._note), classes="note", markup=False)
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -55,6 +77,11 @@ class Field(HorizontalGroup):
         if event.value != self._text:
             self._text = event.value
             self.post_message(self.Edited(self.setting, event.value))
+
+    def set_text(self, text: str) -> None:
+        """Another value than the user typed, which is told to nobody."""
+        self._text = wording.one_line(text)
+        self.query_one(Input).value = self._text
 
     def show_planned(self, planned: str, note: str) -> None:
         """What the planner takes now, and why; the text stays as it was typed."""

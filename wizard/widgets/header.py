@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual.content import Content
 from textual.widget import Widget
 
 from wizard.steps import ORDER, Step
 
 FULL_WIDTH = 120
+ROOM_FOR_GAPS = 66
 
 
 class StepHeader(Widget):
@@ -17,10 +20,13 @@ class StepHeader(Widget):
     StepHeader { dock: top; height: 1; padding: 0 1; }
     """
 
-    def __init__(self, step: Step | None, place: str = "") -> None:
+    def __init__(
+        self, step: Step | None, place: str = "", marks: Mapping[Step, str] | None = None
+    ) -> None:
         super().__init__(markup=False)
         self._step = step
         self._place = place
+        self._marks = marks or {}
 
     def render(self) -> Content:
         """The line for the current width."""
@@ -30,19 +36,29 @@ class StepHeader(Widget):
         if self.size.width >= FULL_WIDTH:
             return Content.assemble(brand, "   ", *self._full(self._step))
         here = f"   step {self._step.number} of {len(ORDER)}   "
-        return Content.assemble(brand, here, (self._step.value, "bold"))
+        name = f"{self._step.value:<10}"
+        return Content.assemble(brand, here, (name, "bold"), *self._short(self._step))
+
+    def _short(self, here: Step) -> list[tuple[str, str]]:
+        gap = " " if self.size.width >= ROOM_FOR_GAPS else ""
+        return [
+            (f"{self._mark(step, here)}{step.number}{gap}", _style(step, here)) for step in ORDER
+        ]
 
     def _full(self, here: Step) -> list[tuple[str, str]]:
         return [
             (
-                f"[{_mark(step, here).replace('.', ' ')}] {step.number} {step.value}   ",
-                "bold" if step is here else "$foreground-muted",
+                f"[{self._mark(step, here).replace('.', ' ')}] {step.number} {step.value}   ",
+                _style(step, here),
             )
             for step in ORDER
         ]
 
+    def _mark(self, step: Step, here: Step) -> str:
+        if step is here:
+            return ">"
+        return self._marks.get(step, "x" if step.number < here.number else ".")
 
-def _mark(step: Step, here: Step) -> str:
-    if step is here:
-        return ">"
-    return "x" if step.number < here.number else "."
+
+def _style(step: Step, here: Step) -> str:
+    return "bold" if step is here else "$foreground-muted"

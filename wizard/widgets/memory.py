@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 
 TIGHT_SHARE = 0.05
 """A plan that leaves less than this share of the budget free is called tight."""
+WEIGHTS = ("weights", "adapter", "gathered weights", "reference model", "autocast copies")
+STATES = ("optimizer", "gradients", "gradient buckets", "optimizer step")
+MARKS = {**dict.fromkeys(WEIGHTS, "#"), **dict.fromkeys(STATES, "=")}
+OTHER_MARK = "."
+LEGEND = "# weights   = optimizer, gradients   . activations, buffers   > over"
+
+
+ROOM_FOR_BARS = 44
+"""Width of a table of parts from which on its bars are long."""
 
 
 def fit_word(plan: Plan) -> str:
@@ -39,18 +48,37 @@ def budget_line(plan: Plan, width: int = 26) -> str:
     """Predicted against budget on one line, with a bar."""
     memory = plan.memory
     used = wording.gib_of(memory.device_bytes, memory.device_budget_bytes)
-    drawn = wording.bar(memory.device_bytes, memory.device_budget_bytes, width)
-    said = "fits" if plan.fits else "does not fit"
-    return f"{used} {drawn} {said}, {margin(plan)}".replace("  ", " ").rstrip(", ")
+    said = ", ".join(filter(None, ("fits" if plan.fits else "does not fit", margin(plan))))
+    return " ".join(filter(None, (used, made_of(memory, width), said)))
+
+
+def made_of(memory: Memory, width: int) -> str:
+    """The budget as a bar of `width` cells, each cell marked with what fills it (see LEGEND)."""
+    inner, budget = max(width - 2, 1), memory.device_budget_bytes
+    if not budget:
+        return ""
+    over = memory.device_bytes > budget
+    whole = memory.device_bytes if over else budget
+    filled, drawn = 0, ""
+    for part in sorted(memory.parts, key=lambda part: "#=.".index(_mark(part.name))):
+        filled += part.bytes
+        drawn += _mark(part.name) * (round(inner * filled / whole) - len(drawn))
+    return f"[{drawn[:inner]}>" if over else f"[{drawn:<{inner}}]"
+
+
+def _mark(part: str) -> str:
+    return MARKS.get(part, OTHER_MARK)
 
 
 def parts_table(memory: Memory, width: int) -> str:
     """The parts of the estimate, each with its share of the whole."""
     columns = (Column(title="part", flexible=True), Column(title="", right=True), Column(title=""))
     largest = max((part.bytes for part in memory.parts), default=1) or 1
+    cells = 10 if width >= ROOM_FOR_BARS else 4
     rows = [
-        (part.name, wording.gib(part.bytes), "#" * round(10 * part.bytes / largest))
+        (part.name, wording.gib(part.bytes), _mark(part.name) * round(cells * part.bytes / largest))
         for part in memory.parts
     ]
     total = ("total", wording.gib(memory.device_bytes), "")
-    return "\n".join(lines(columns, [*rows, total], width)[1:])
+    moment = [f"the peak is in {memory.moment}"] if memory.moment else []
+    return "\n".join([*lines(columns, [*rows, total], width)[1:], *moment])

@@ -11,6 +11,8 @@ from textual.widgets import Static
 from wizard import wording
 from wizard.problem import Problem
 
+NOTICED_SECONDS = 0.1
+"""What is answered sooner is not worth a line that flickers."""
 WORDS = {"error": "error", "warning": "warning", "info": "note"}
 COLOURS = {"error": "bold $text-error", "warning": "bold $text-warning", "info": "bold"}
 
@@ -34,6 +36,8 @@ class MessageLine(Static):
         self._hint = hint
         self._timer: Timer | None = None
         self._resting = True
+        self._awaited: object | None = None
+        """Stands for what is waited for now."""
         self.problem: Problem | None = None
 
     def rest(self) -> None:
@@ -61,16 +65,24 @@ class MessageLine(Static):
         self.update(problem_line(problem))
 
     def working(self, subject: str) -> None:
-        """Tell what is waited for, and for how long once that is a second."""
+        """Tell what is waited for once that is noticed, and for how long once that is a second."""
         self._end()
         began = time.monotonic()
-        self.update(Content(f"{wording.one_line(subject)} ..."))
+        self._awaited = awaited = object()
 
         def tell() -> None:
-            waited = wording.duration(time.monotonic() - began)
-            self.update(Content(f"{wording.one_line(subject)} ... {waited}"))
+            if self._awaited is not awaited:  # told something else while this was on its way
+                return
+            waited = time.monotonic() - began
+            told = f" {wording.duration(waited)}" if waited >= 1 else ""
+            self.update(Content(f"{wording.one_line(subject)} ...{told}"))
 
-        self._timer = self.set_interval(1.0, tell)
+        def begin() -> None:
+            tell()
+            if self._awaited is awaited:
+                self._timer = self.set_interval(1.0, tell)
+
+        self._timer = self.set_timer(NOTICED_SECONDS, begin)
 
     def on_mount(self) -> None:
         """Start with the hint, muted."""
@@ -79,6 +91,7 @@ class MessageLine(Static):
     def _end(self) -> None:
         self.problem = None
         self._resting = False
+        self._awaited = None
         if self._timer is not None:
             self._timer.stop()
             self._timer = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -14,7 +15,8 @@ from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState
 
 from wizard.problem import Problem, ProblemError
-from wizard.steps import Step
+from wizard.steps import ORDER, GoTo, Step
+from wizard.widgets.aside import aside
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
 from wizard.widgets.message import MessageLine
@@ -24,6 +26,8 @@ from wizard.widgets.too_small import TooSmall
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
 
+ASKED = "ask"
+"""What the page waits for; other groups of calls go on beside it."""
 HELP_TOOLTIP = "What this page is about"
 
 
@@ -36,7 +40,7 @@ def problem_from(error: BaseException) -> Problem:
     return Problem(what=f"{type(error).__name__}: {error}", fix="this is a bug in tunewright")
 
 
-class Page(Screen[Answer | None]):
+class Page(Screen[Answer | GoTo | None]):
     """One page: Enter leaves it with a value, Escape with None, which means one page back."""
 
     STEP: ClassVar[Step | None] = None
@@ -74,16 +78,32 @@ class Page(Screen[Answer | None]):
             id="page.help-f1",
             tooltip=HELP_TOOLTIP,
         ),
+        Binding(
+            "ctrl+down",
+            "scroll_page(4)",
+            show=False,
+            id="page.scroll-down",
+            tooltip="Scroll the page, whatever has the keys",
+        ),
+        Binding(
+            "ctrl+up",
+            "scroll_page(-4)",
+            show=False,
+            id="page.scroll-up",
+            tooltip="Scroll the page, whatever has the keys",
+        ),
     ]
 
     def __init__(self, *, first: bool = False) -> None:
         super().__init__()
+        self.marks: Mapping[Step, str] = {}
+        """Step → its mark in the header, where that is not told by the order of steps."""
         self._first = first
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
 
     def compose(self) -> ComposeResult:
         """Frame around the page's own body."""
-        yield StepHeader(self.STEP, self.PLACE)
+        yield StepHeader(self.STEP, self.PLACE, self.marks)
         yield Static(self.QUESTION, id="question", markup=False)
         with VerticalScroll(id="body", can_focus=False):
             yield from self.body()
@@ -102,8 +122,8 @@ class Page(Screen[Answer | None]):
 
     @property
     def busy(self) -> bool:
-        """Whether a slow answer is still awaited."""
-        return any(not worker.is_finished for worker in self._then)
+        """Whether a slow answer is still awaited that the page cannot go on without."""
+        return any(not w.is_finished for w in self._then if w.group == ASKED)
 
     def ask(
         self, call: Callable[[], Value], then: Callable[[Value], None], waiting_for: str
@@ -113,12 +133,22 @@ class Page(Screen[Answer | None]):
         A newer call replaces an older one, whose value is dropped.
         """
         self.message.working(waiting_for)
-        worker = self.run_worker(
-            call,
-            name=waiting_for,
-            group="ask",
-            description=waiting_for,
-            thread=True,
+        self._call(call, then, waiting_for, ASKED)
+
+    def ask_beside(
+        self, call: Callable[[], Value], then: Callable[[Value], None], subject: str
+    ) -> None:
+        """The same without a word: the page can be used meanwhile, and a problem is its own."""
+        self._call(call, then, subject, subject)
+
+    def _call(
+        self, call: Callable[[], Value], then: Callable[[Value], None], name: str, group: str
+    ) -> None:
+        worker: Worker[Any] = self.run_worker(
+            partial(aside, call),
+            name=name,
+            group=group,
+            description=name,
             exclusive=True,
             exit_on_error=False,
         )
@@ -130,16 +160,25 @@ class Page(Screen[Answer | None]):
         if worker not in self._then:
             return
         if event.state is WorkerState.SUCCESS:
-            self.message.rest()
+            if worker.group == ASKED:
+                self.message.rest()
             self._then.pop(worker)(worker.result)
         elif event.state is WorkerState.ERROR and worker.error is not None:
             del self._then[worker]
-            self.refused(problem_from(worker.error))
+            problem = problem_from(worker.error)
+            if worker.group == ASKED:
+                self.refused(problem)
+            else:
+                self.refused_beside(worker.group, problem)
         elif event.state is WorkerState.CANCELLED:
             del self._then[worker]
 
     def refused(self, problem: Problem) -> None:
         """Show a problem; the page stays."""
+        self.message.refuse(problem)
+
+    def refused_beside(self, subject: str, problem: Problem) -> None:
+        """Show what went wrong beside the page; nothing that was shown is taken back."""
         self.message.refuse(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -163,6 +202,14 @@ class Page(Screen[Answer | None]):
     def action_back(self) -> None:
         """Leave without a value."""
         self.dismiss(None)
+
+    def action_go_to(self, number: int) -> None:
+        """Leave for a page that was answered before."""
+        self.dismiss(GoTo(step=ORDER[number - 1]))
+
+    def action_scroll_page(self, lines_down: int) -> None:
+        """Move the page where it is longer than the terminal."""
+        self.query_one("#body", VerticalScroll).scroll_relative(y=lines_down, animate=False)
 
     def action_explain(self) -> None:
         """What the page is about, and all its keys."""

@@ -1,0 +1,171 @@
+"""The data page: what is learnt shows without colour, and a preview never holds the page up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from textual.content import Content
+
+from tests.screens import values
+from tests.screens.pages import data
+from tests.screens.stage import OnePage, SaidData, World, rest, shown, until
+from tests.screens.test_pages import problem_on
+from wizard.problem import Problem, ProblemError
+from wizard.steps import Data
+from wizard.widgets import sample
+
+
+async def test_what_is_learnt_is_between_marks_in_every_view() -> None:
+    app = OnePage(data)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await until(pilot, lambda: "#Use `ss -tulpn`.#" in shown(app))
+        rendered = shown(app)
+        await pilot.press("v")
+        raw = shown(app)
+        await pilot.press("v", "n")
+        tokens = shown(app)
+        await pilot.press("v", "p", "enter")
+        await pilot.pause()
+    assert "│ How do I list open ports on Linux?<|im_end|>" in rendered
+    assert "line 1: 8 tokens" not in rendered
+    assert '"role": "user"' in raw
+    assert "#      905  `lsof" in tokens
+    assert "       902  a" in tokens
+    assert "p95 820  max 2,100" in rendered
+    assert "1,024  cuts 30 (2 %)     19.4 GiB" in rendered
+    assert "warning: 3 answers are cut" in rendered
+    assert app.left == [Data(dataset=values.DATASET, settings={})]
+
+
+@pytest.mark.slow
+async def test_a_length_and_a_column_map_are_fixed_and_read_with() -> None:
+    world = World()
+    asked: list[Mapping[str, Any]] = []
+
+    def preview(path: str, settings: Mapping[str, Any]) -> SaidData:
+        asked.append(settings)
+        return SaidData(values.SAID)
+
+    app = OnePage(lambda: data(world, verbs=world.data_verbs(preview=preview)))
+    async with app.run_test(size=(140, 40)) as pilot:
+        await until(pilot, lambda: "19.4 GiB" in shown(app))
+        assert asked[0]["max_length"] == 2048
+        await pilot.press("c")
+        await until(pilot, lambda: "4,096 cuts none <" in " ".join(shown(app).split()))
+        await pilot.press("c", "m")
+        await until(pilot, lambda: "the first row has" in shown(app))
+        await pilot.press(*"oops", "enter")
+        await until(pilot, lambda: "error: columns" in shown(app))
+        await pilot.press("ctrl+u", *"instruction=question,output=answer", "enter")
+        await until(pilot, lambda: bool(asked[-1].get("columns")))
+        await rest(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+    columns = "instruction=question,output=answer"
+    assert app.left[0].settings == {"max_length": 128, "columns": columns}
+    assert asked[-1] == {"max_length": 128, "columns": columns}
+
+
+@pytest.mark.slow
+async def test_the_editor_is_opened_at_the_marked_problem() -> None:
+    world = World()
+    page = data(world)
+    app = OnePage(lambda: page)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await until(pilot, lambda: "line 204: not JSON" in shown(app))
+        await pilot.press("tab", "down", "e")
+        await pilot.pause()
+        problem = problem_on(app)
+    assert problem is not None, "no terminal can be lent out in a test"
+    assert problem.where == "/data/train.jsonl, line 204"
+
+
+async def test_a_preview_that_hangs_or_fails_holds_nothing_up() -> None:
+    hangs = threading.Event()
+
+    class Hanging(SaidData):
+        def lines(self) -> Iterator[Mapping[str, Any]]:
+            yield values.SAID[0]
+            hangs.wait(30)
+
+    class Failing(SaidData):
+        def lines(self) -> Iterator[Mapping[str, Any]]:
+            raise ProblemError(Problem(what="the tokenizer cannot be read"))
+
+    children: list[SaidData] = []
+
+    def preview(kind: type[SaidData]) -> Any:
+        def start(path: str, settings: Mapping[str, Any]) -> SaidData:
+            children.append(kind(()))
+            return children[-1]
+
+        return start
+
+    for kind, said in ((Hanging, "#Use `ss"), (Failing, "the tokenizer cannot be read")):
+        app = OnePage(partial(data, verbs=World().data_verbs(preview=preview(kind))))
+        async with app.run_test(size=(80, 24)) as pilot:
+            for _ in range(100):
+                await pilot.pause(0.02)
+                if said in shown(app):
+                    break
+            assert said in shown(app)
+            await pilot.press("enter")
+            await pilot.pause()
+        assert app.left[0].dataset == values.DATASET
+    hangs.set()
+    assert [child.closed for child in children] == [True, True]
+
+
+@pytest.mark.slow
+async def test_a_report_that_no_run_would_start_with_stops_the_page() -> None:
+    report = {**values.SAID[-1], "usable": False, "reason": "3 % of the rows cannot be used"}
+    app = OnePage(lambda: data(World(said=(*values.SAID[:-1], report))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "p95" in shown(app))
+        await pilot.press("enter")
+        await pilot.pause()
+        problem = problem_on(app)
+    assert app.left == []
+    assert problem is not None
+    assert problem.what == "3 % of the rows cannot be used"
+
+
+@pytest.mark.slow
+async def test_a_data_file_of_this_folder_is_offered() -> None:
+    world = World(nearby=("new.jsonl", "old.jsonl"))
+    app = OnePage(lambda: data(world, dataset=None))
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "new.jsonl" in shown(app)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: "1,200 rows" in shown(app))
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.left[0].dataset.path == "old.jsonl"
+
+
+def test_marks_stand_around_every_line_that_is_learnt() -> None:
+    pieces = [{"text": "a\nb", "learnt": False}, {"text": "c\n\nd", "learnt": True}]
+    assert sample.shown({"pieces": pieces}, "rendered").plain == "a\nb#c#\n\n#d#"
+    assert isinstance(sample.shown({"ids": [[7, "\x1b[31m", True]]}, "tokens"), Content)
+    assert "\x1b" not in sample.shown({"ids": [[7, "\x1b[31m", True]]}, "tokens").plain
+
+
+async def test_more_bad_rows_than_by_chance_are_only_left_out_when_told_to() -> None:
+    bad = World(dataset=replace(values.DATASET, rows=97, dropped_rows=3), said=())
+    lefts = []
+    for keys in (["down", "enter"], ["enter"]):
+        app = OnePage(lambda: data(bad, dataset=bad.dataset))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await rest(pilot)
+            await pilot.press("enter")
+            await pilot.pause()
+            assert "3 rows of train.jsonl cannot be used, 3 %" in shown(app)
+            await pilot.press(*keys)
+            await pilot.pause()
+        lefts.append([left.settings for left in app.left])
+    assert lefts == [[], [{"max_dropped_percent": 3.0}]]

@@ -1,0 +1,128 @@
+"""What is looked at before a run starts: one line each, with a remedy where one is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from wizard import wording
+from wizard.facts import Device, Facts
+from wizard.problem import Problem
+from wizard.widgets.memory import budget_line
+from wizard.widgets.message import COLOURS
+from wizard.widgets.plans import speed_line
+
+if TYPE_CHECKING:
+    from wizard.plan import Plan
+
+OK = "ok"
+GOOD = "$text-success"
+WORDS = {"error": "no", "warning": "!!", "info": "note"}
+BUSY_BYTES = wording.GIB
+"""Others may hold this much of a device before it is worth a word."""
+
+
+def checks(plan: Plan, facts: Facts, *, short: bool = False) -> Content:
+    """Every check of a run on a line of its own; where there is little room, the good ones on one.
+
+    Memory and time are always told.
+    """
+    lines: list[Content] = []
+    good: list[str] = []
+    for subject, found in _found(plan, facts):
+        if isinstance(found, Problem):
+            lines.append(_line(WORDS[found.severity], COLOURS[found.severity], subject, found))
+        elif short and subject not in ("memory", "time"):
+            good.append(subject)
+        else:
+            lines.append(_line(OK, GOOD, subject, found))
+    if good:
+        lines.append(_line(OK, GOOD, ", ".join(good), ""))
+    return Content("\n").join(lines)
+
+
+def _line(word: str, style: str, subject: str, said: object) -> Content:
+    text = f" {subject:<8} {wording.one_line(said)}".rstrip()
+    return Content.assemble((f"[{word:^4}]", style), text)
+
+
+def _found(plan: Plan, facts: Facts) -> Iterator[tuple[str, str | Problem]]:
+    """(subject, how it is, or what is wrong with it)."""
+    if facts.machine:
+        yield (
+            "machine",
+            Problem(what=f"planned for {facts.machine}", fix="w writes it", severity="info"),
+        )
+    yield "plan", plan.title
+    yield "memory", budget_line(plan)
+    yield "time", f"{speed_line(plan)}, {wording.count(plan.steps)} steps"
+    yield "disk", _disk(plan, facts)
+    yield "model", _model(facts)
+    yield from _data(facts)
+    yield from (("devices", busy) for busy in _busy(plan, facts))
+    if facts.host.surroundings.ends_detached_runs and not facts.machine:
+        around = facts.host.surroundings
+        what = f"{around.ends_detached_runs} ends a run when you leave"
+        yield "leaving", Problem(what=what, fix=around.ends_detached_fix, severity="warning")
+    yield from (("plan", problem) for problem in plan.problems)
+
+
+def _disk(plan: Plan, facts: Facts) -> str | Problem:
+    needed, model = plan.memory.disk_bytes, facts.model
+    if model is not None and model.path is None:
+        needed += model.disk_bytes or 0
+    free, where = facts.host.disk_free_bytes, facts.host.disk_path
+    if free is None:
+        return f"{wording.gib(needed)} needed, {wording.gib(free)} free"
+    said = f"{wording.gib(needed)} needed at most, {wording.gib(free)} free at {where}"
+    if needed <= free:
+        return said
+    fix = "save_total_limit=1 keeps fewer checkpoints; TUNEWRIGHT_HOME names another disk"
+    return Problem(what=said, fix=fix, severity="warning")
+
+
+def _model(facts: Facts) -> str | Problem:
+    model = facts.model
+    if model is None or model.path:
+        return f"on this machine: {model.path}" if model else wording.UNKNOWN
+    size = f", {wording.gib(model.disk_bytes)}" if model.disk_bytes else ""
+    return Problem(
+        what=f"{model.name} is fetched when the run starts{size}",
+        fix="a gated one needs HF_TOKEN in the environment",
+        severity="info",
+    )
+
+
+def _data(facts: Facts) -> Iterator[tuple[str, str | Problem]]:
+    data = facts.dataset
+    if data is None:
+        return
+    said = f"{wording.counted(data.rows, 'row')} of {data.path}"
+    if not data.dropped_rows:
+        yield "data", said
+        return
+    what = f"{said}, {data.dropped_rows:,} dropped"
+    yield "data", Problem(what=what, fix="the Data page names them", severity="warning")
+
+
+def _busy(plan: Plan, facts: Facts) -> list[Problem]:
+    """Devices of the run that others hold memory of."""
+    names = set(plan.spec.parallel.devices)
+    used = [d for d in facts.accelerators if not names or {d.uuid, str(d.index)} & names]
+    return [_held(device) for device in used if _others_bytes(device) > BUSY_BYTES]
+
+
+def _others_bytes(device: Device) -> int:
+    processes: Sequence[int] = [p.memory_bytes or 0 for p in device.readings.processes or ()]
+    return sum(processes) or device.memory_used_bytes or 0
+
+
+def _held(device: Device) -> Problem:
+    by = ", ".join(f"pid {p.pid}" for p in device.readings.processes or ()) or "somebody"
+    return Problem(
+        what=f"device {device.index}: {by} holds {wording.gib(_others_bytes(device))}",
+        fix="wait, or skip it on the Hardware page",
+        severity="warning",
+    )

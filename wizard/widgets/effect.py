@@ -1,0 +1,74 @@
+"""What a change of settings does: memory, speed, time and disk, before and now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from wizard import wording
+from wizard.widgets.memory import made_of, margin
+from wizard.widgets.message import problem_line
+from wizard.widgets.plans import eta_seconds, values_of
+from wizard.widgets.table import Column, counted, lines
+
+if TYPE_CHECKING:
+    from wizard.facts import Facts
+    from wizard.plan import Plan
+
+
+def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
+    """The plan as it was taken beside the plan of the settings as they are."""
+    rows = [
+        ("memory", *_both(before, now, lambda p: wording.gib(p.memory.device_bytes)), _room(now)),
+        ("speed", *_both(before, now, lambda p: wording.speed(p.tokens_per_second)), _batch(now)),
+        ("steps", *_both(before, now, lambda p: wording.count(p.steps)), ""),
+        ("time", *_both(before, now, lambda p: wording.duration(eta_seconds(p))), "predicted"),
+        ("disk", *_both(before, now, lambda p: wording.gib(p.memory.disk_bytes)), _free(facts)),
+    ]
+    columns = (
+        Column(title=""),
+        Column(title="before", right=True),
+        Column(title="now", right=True),
+        Column(title="", flexible=True),
+    )
+    head, *body = lines(columns, rows, max(width, 40))
+    changed = Content(wording.one_line(f"changed  {', '.join(_changed(before, now)) or 'nothing'}"))
+    problems = [problem_line(problem) for problem in now.problems]
+    table = [Content.styled(head, "$foreground-muted"), *map(Content, body)]
+    return Content("\n").join([*table, changed, *problems])
+
+
+def _both(before: Plan, now: Plan, number: Callable[[Plan], str]) -> tuple[str, str]:
+    return number(before), number(now)
+
+
+def _room(plan: Plan) -> str:
+    memory = plan.memory
+    said = ", ".join(filter(None, ("fits" if plan.fits else "does not fit", margin(plan))))
+    budget = f"of {wording.gib(memory.device_budget_bytes)}"
+    return " ".join(filter(None, (budget, made_of(memory, 16), said)))
+
+
+def _batch(plan: Plan) -> str:
+    training = plan.spec.training
+    return (
+        f"{training.per_device_train_batch_size} per device × "
+        f"{training.gradient_accumulation_steps} accumulation × "
+        f"{counted(plan.spec.parallel.num_devices, 'device')} = {training.effective_batch_size}"
+    )
+
+
+def _free(facts: Facts) -> str:
+    free = facts.host.disk_free_bytes
+    return "" if free is None else f"of {wording.gib(free)} free at {facts.host.disk_path}"
+
+
+def _changed(before: Plan, now: Plan) -> list[str]:
+    was, is_ = values_of(before), values_of(now)
+    return [
+        f"{name} {wording.setting(was[name])} → {wording.setting(is_[name])}"
+        for name in is_
+        if is_[name] != was[name]
+    ]
