@@ -82,10 +82,10 @@ def check(spec: Path, ranks: int) -> str:
     devices.
     """
     wanted = read_spec(spec).parallel
-    if wanted.num_devices != ranks:
+    if wanted.ranks != ranks:
         raise RunError(
             "bad_spec",
-            f"{spec}: num_devices is {wanted.num_devices}, but run.sh starts {ranks} ranks: "
+            f"{spec}: num_devices makes {wanted.ranks} ranks, but run.sh starts {ranks}: "
             "change RANKS in run.sh too",
         )
     if wanted.device_kind == "cpu":

@@ -100,6 +100,8 @@ class Report:
             host=socket.gethostname(),
             pid=os.getpid(),
             device=device,
+            device_name=device_property(device, "name"),
+            memory_total_bytes=device_property(device, "total_memory"),
             uuid=uuid,
             versions=versions(),
             data_hash=data_hash,
@@ -143,6 +145,8 @@ NO_SENSORS: dict[str, Any] = dict.fromkeys(
         "power_w",
         "power_cap_w",
         "memory_used_bytes",
+        "pcie_link_width",
+        "xid",
     )
 )
 
@@ -165,8 +169,33 @@ def sensors(uuid: str | None) -> Callable[[], dict[str, Any]]:
         "power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
         "power_cap_w": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
         "memory_used_bytes": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
+        "pcie_link_width": lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
+        "xid": _xid_reader(pynvml, handle),
     }
     return lambda: {name: value for name, value in _read_all(read) if value is not None}
+
+
+def _xid_reader(pynvml: Any, handle: Any) -> Callable[[], int | None]:
+    """A function that gives the newest error number the driver told; 0 before the first.
+
+    Where a device tells none, as a MIG slice, it is None.
+    """
+    try:
+        events = pynvml.nvmlEventSetCreate()
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+    except Exception:
+        return lambda: None
+    newest = 0
+
+    def read() -> int:
+        nonlocal newest
+        while True:
+            try:
+                newest = pynvml.nvmlEventSetWait_v2(events, 0).eventData
+            except Exception:  # a time-out: nothing new
+                return newest
+
+    return read
 
 
 def _read_all(read: dict[str, Callable[[], Any]]) -> list[tuple[str, Any]]:
@@ -177,6 +206,17 @@ def _read_all(read: dict[str, Callable[[], Any]]) -> list[tuple[str, Any]]:
         except Exception:
             said.append((name, None))
     return said
+
+
+def device_property(device: str, name: str) -> Any:
+    """What torch says of an accelerator such as `cuda:0` or `npu:3`; None of a CPU."""
+    import torch
+
+    kind = device.partition(":")[0]
+    try:
+        return getattr(getattr(torch, kind).get_device_properties(device), name)
+    except Exception:
+        return None
 
 
 def device_uuid(device: str) -> str | None:

@@ -76,8 +76,7 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
             tracer.hold(tensor)
         held_bytes = tracer.live_bytes
         _steps(spec, model, trained, tracer)
-    buckets = _bytes(trained) if spec.parallel.strategy == "ddp" else 0
-    peaks = {name: size + buckets for name, size in tracer.peaks.items()}
+    peaks = dict(tracer.peaks)
     moment = max(peaks, key=peaks.__getitem__)
     return {
         "schema": 1,
@@ -85,7 +84,6 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
         "moment": moment,
         "moments": peaks,
         "model_bytes": held_bytes,
-        "bucket_bytes": buckets,
         "parameters": parameters,
         "trainable": sum(p.numel() for p in trained),
         "seconds": round(time.monotonic() - began, 2),
@@ -93,11 +91,23 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
 
 
 def _check(spec: Spec) -> None:
+    from engine import adapter
+
     strategy = spec.parallel.strategy
     if strategy not in TRACED:
         raise UntraceableError(
             f"strategy={strategy} is not traced, only {' and '.join(TRACED)}: "
             "what its ranks share is simulated"
+        )
+    if spec.method.stage not in ("sft", "pretrain"):
+        raise UntraceableError(
+            f"stage={spec.method.stage} is not traced: its loss is another, and its reference "
+            "model passes too"
+        )
+    if adapter.takes_from_weights(spec):
+        raise UntraceableError(
+            f"init_lora_weights={spec.method.init_lora_weights} is not traced: it is made of "
+            "weights, and there are none"
         )
     if spec.model.attn_implementation == "flash_attention_2":
         raise UntraceableError(
@@ -133,18 +143,18 @@ def _adapted(spec: Spec, model: Any) -> Any:
     """The model with 4-bit layers and the adapter, where the method asks for them."""
     import torch
 
+    from engine import adapter
     from engine import model as models
     from engine.fakes import quantised
 
     if spec.method.method == "qlora":
         quantised(model, models.quantization(spec))
-    models.check_targets(spec, model)
-    adapter = models.adapter_config(spec, None)
-    if adapter is None:
+    if spec.method.method == "full":
         return model
     from peft import get_peft_model
 
-    model = get_peft_model(model, adapter, low_cpu_mem_usage=True)
+    adapter.check_modules(spec, model)
+    model = get_peft_model(model, adapter.new_config(spec, None), low_cpu_mem_usage=True)
     # TRL holds the adapter of a 4-bit model in bfloat16, everything else PEFT holds in float32.
     narrow = spec.method.method == "qlora" and spec.model.dtype == "bfloat16"
     for module in model.modules():
@@ -176,7 +186,12 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
     optimizer = _optimizer(spec, model, trained)
     autocast = spec.model.dtype != "float32"
     dtype = getattr(torch, spec.model.dtype)
+    buckets = spec.parallel.strategy == "ddp"
     with tracer:
+        if buckets:
+            # DDP's buckets are the gradients, and stay from step to step.
+            for parameter in trained:
+                parameter.grad = torch.zeros_like(parameter)
         batch, beside = _batch(rows, length)
         for step in range(STEPS):
             if step == STEPS - 1:
@@ -193,7 +208,8 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
                 if training.max_grad_norm > 0:
                     torch.nn.utils.clip_grad_norm_(trained, training.max_grad_norm)
                 optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            if not buckets:
+                optimizer.zero_grad(set_to_none=True)
         beside.clear()
 
 
@@ -244,10 +260,6 @@ def _tensors(model: Any) -> Iterator[Any]:
             yield from (state.absmax, state.code, state.offset)
             yield from (state.state2.absmax, state.state2.code)
     yield from model.buffers()
-
-
-def _bytes(tensors: list[Any]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 if __name__ == "__main__":

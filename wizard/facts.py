@@ -330,12 +330,14 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:
-    """A data file, read once from end to end."""
+    """The data sets of a run, read once from end to end."""
 
     path: str
-    format: Literal["messages", "alpaca"] | None = None
+    """As the setting `data` names them."""
+    format: str | None = None
+    """Shape of their rows; None when they have several."""
     rows: int = 0
-    """Usable rows."""
+    """Usable rows that an epoch has."""
     dropped_rows: int = 0
     disk_bytes: int = 0
     longest_row_chars: int = 0

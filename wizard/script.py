@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.events import printable
 from engine.ladder import exact_rungs
-from engine.spec import Spec, dumps
+from engine.spec import ZERO_STAGES, Spec, dumps
 from wizard import __version__
 from wizard.answers import DEFAULT_POLICY, Policy
 from wizard.facts import Facts
@@ -58,8 +58,8 @@ def _specs(plan: Plan) -> dict[str, str]:
     """spec.toml, then spec.1.toml … for the rungs."""
     rungs = {f"spec.{n}.toml": spec for n, spec in enumerate(plan.rungs, start=1)}
     all_specs = {"spec.toml": plan.spec, **rungs}
-    ranks = {spec.parallel.num_devices for spec in all_specs.values()}
-    assert len(ranks) == 1, "every rung runs on the same devices"
+    ranks = {spec.parallel.ranks for spec in all_specs.values()}
+    assert len(ranks) == 1, "torchrun starts as many ranks for every rung"
     return {file: dumps(spec, _reasons(plan, spec)) for file, spec in all_specs.items()}
 
 
@@ -102,7 +102,7 @@ def _run_sh(
             "written": printable(written),
             "name": shlex.quote(printable(name)),
             "python": shlex.quote(python),
-            "ranks": str(spec.parallel.num_devices),
+            "ranks": str(spec.parallel.ranks),
             "rungs": str(len(plan.rungs)),
             "environment": _environment(spec, facts),
             "visible": _VISIBLE[spec.parallel.device_kind],
@@ -145,7 +145,7 @@ def _environment(spec: Spec, facts: Facts) -> str:
 
 
 def _threads(spec: Spec, facts: Facts) -> tuple[str, str]:
-    cores, ranks = facts.host.cpu_cores, spec.parallel.num_devices
+    cores, ranks = facts.host.cpu_cores, spec.parallel.ranks
     if cores is None:
         return "1", "the number of cores is unknown, and ranks must not fight over them"
     return str(max(cores // ranks, 1)), f"{cores} cores shared by {ranks} ranks"
@@ -158,7 +158,7 @@ def _device_lines(spec: Spec) -> list[tuple[str, str, str]]:
             ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "numbers mean what nvidia-smi shows"),
             ("PYTORCH_ALLOC_CONF", "expandable_segments:True", "less memory lost in fragments"),
         ]
-    if kind == "cpu" and spec.parallel.strategy == "zero3":
+    if kind == "cpu" and spec.parallel.strategy in ZERO_STAGES:
         return [("DS_ACCELERATOR", "cpu", "DeepSpeed would guess from what is installed")]
     return []
 

@@ -108,6 +108,27 @@ def check_name(name: str) -> None:
         )
 
 
+def keep_new(name: str, text: str, folder: Path | None = None) -> Path:
+    """A new private file in a folder, the current one by default; none that exists is replaced.
+
+    Raises ProblemError when it cannot be written.
+    """
+    wanted = Path(name.replace("/", "-").replace("\0", "-"))
+    folder = folder or Path.cwd()
+    for number in range(1000):
+        more = f"-{number}" if number else ""
+        path = folder / f"{wanted.stem}{more}{wanted.suffix}"
+        try:
+            _write(path, text)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            what = f"cannot write {path.name}: {error.strerror}"
+            raise ProblemError(Problem(what=what, where=str(folder))) from None
+        return path
+    raise ProblemError(Problem(what=f"there are a thousand files like {name}", where=str(folder)))
+
+
 def _wanted(root: Path, name: str) -> Path:
     check_name(name)
     folder = root / name

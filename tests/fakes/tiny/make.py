@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 TEMPLATE = (
@@ -61,16 +62,39 @@ def model_folder(folder: Path, template: str | None = TEMPLATE) -> Path:
     return folder
 
 
-def data_file(path: Path, rows: int = 16) -> Path:
-    """Rows of different lengths in OpenAI's format."""
-    lines = [
-        {
-            "messages": [
-                {"role": "user", "content": f"What is {n}?" * (1 + n % 3)},
-                {"role": "assistant", "content": f"It is {n * n}, of course." * (1 + n % 2)},
-            ]
-        }
-        for n in range(rows)
-    ]
+def data_file(path: Path, rows: int = 16, stage: str = "sft") -> Path:
+    """Rows of different lengths, as a stage reads them; a better answer has a full stop."""
+    lines = [ROWS[stage](n) for n in range(rows)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
+
+
+def _asked(n: int) -> str:
+    return f"What is {n}?" * (1 + n % 3)
+
+
+def _told(n: int) -> str:
+    return f"It is {n * n}, of course." * (1 + n % 2)
+
+
+ROWS: dict[str, Callable[[int], dict[str, object]]] = {
+    "sft": lambda n: {
+        "messages": [
+            {"role": "user", "content": _asked(n)},
+            {"role": "assistant", "content": _told(n)},
+        ]
+    },
+    "pretrain": lambda n: {"text": f"{_asked(n)} {_told(n)}"},
+    "dpo": lambda n: {"prompt": _asked(n), "chosen": _told(n), "rejected": "No idea" * (1 + n % 4)},
+    "reward": lambda n: {
+        "prompt": _asked(n),
+        "chosen": _told(n),
+        "rejected": "No idea" * (1 + n % 4),
+    },
+    "kto": lambda n: {
+        "prompt": _asked(n),
+        "completion": _told(n) if n % 2 else "No idea" * (1 + n % 4),
+        "label": bool(n % 2),
+    },
+}
+"""Stage → row of a number."""

@@ -75,6 +75,7 @@ def own_recording(setup: Setup) -> Setup:
         optimizer="none",
         ddp_bucket_view=False,
         fsdp_upcast=False,
+        sync_each_batch=False,
         live_parameters=0,
         bucket_elements=None,
         double_quantised=True,
@@ -84,7 +85,7 @@ def own_recording(setup: Setup) -> Setup:
         setup,
         stack=stack,
         weight_dtype="bfloat16" if setup.fsdp and stack.autocast else setup.weight_dtype,
-        accumulates=setup.accumulates or setup.shards_gradients,
+        accumulates=setup.accumulates or setup.shards_gradients or _has_buckets(setup),
         world_size=1,
         strategy="single",
         offload="none",
@@ -92,12 +93,17 @@ def own_recording(setup: Setup) -> Setup:
     )
 
 
+def _has_buckets(setup: Setup) -> bool:
+    """Whether gradients are added to buckets that are there already."""
+    return setup.strategy == "ddp" and setup.stack.ddp_bucket_view
+
+
 @lru_cache(maxsize=4096)
 def _record(setup: Setup) -> Recording:
     depth = setup.block.layers
     if depth <= SHALLOW[1] or (setup.checkpointing and setup.checkpoint_every > 1):
         return Recording(tuple(run(setup).at_peaks()))
-    low, high = (run(_at_depth(setup, shallow)).at_peaks() for shallow in SHALLOW)
+    low, high = (_peaks(_at_depth(setup, shallow)) for shallow in SHALLOW)
     further = depth - SHALLOW[0]
     return Recording(
         tuple(
@@ -107,9 +113,16 @@ def _record(setup: Setup) -> Recording:
     )
 
 
+@lru_cache(maxsize=4096)
+def _peaks(setup: Setup) -> tuple[tuple[int, ...], ...]:
+    """Peaks of a shallow model, which models of any depth share."""
+    return tuple(run(setup).at_peaks())
+
+
 def forget() -> None:
     """Drop every recording made so far."""
     _record.cache_clear()
+    _peaks.cache_clear()
 
 
 def _at_depth(setup: Setup, layers: int) -> Setup:

@@ -1,0 +1,195 @@
+"""Every strategy trains for real, learns what one device learns, and goes on as if unbroken."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from engine import rules
+from engine.methods import Method
+from engine.spec import OFFLOADS, Spec, Strategy, dumps, loads
+from tests.engine.conftest import Run
+from tests.engine.together import train_together
+
+pytestmark = pytest.mark.engine
+
+MakeRun = Callable[..., Run]
+STEPS = 4
+KEPT = 2
+SAME_LOSS = 5e-6
+"""What is allowed between two ways to the same float32 loss of about 5; up to 1e-6 was seen."""
+SAME_WEIGHTS = 2e-5
+"""What is allowed between their weights after four steps of 0.01; up to 2e-6 was seen."""
+SPLITS = ((2, 4), (4, 2), (8, 1))
+"""Rows at once × accumulation of one device: eight rows a step."""
+
+Case = tuple[Strategy, Method, str]
+FEW: tuple[Case, ...] = (
+    ("ddp", "full", "none"),
+    ("zero2", "full", "none"),
+    ("zero3", "full", "parameters"),
+    ("fsdp", "full", "none"),
+    ("zero1", "lora", "none"),
+    ("fsdp", "lora", "parameters"),
+    ("fsdp", "qlora", "none"),
+    ("zero2", "qlora", "optimizer"),
+)
+ON_ANY_NUMBER: tuple[Case, ...] = (("ddp", "full", "none"), ("fsdp", "full", "none"))
+"""Cases that are resumed on one rank too; DeepSpeed refuses."""
+
+
+def every() -> Iterator[Case]:
+    """Strategies of several ranks × methods × what each can keep in host memory."""
+    for strategy, method in itertools.product(get_args(Strategy), get_args(Method)):
+        if strategy not in ("single", "layer_split"):
+            for offload in ("none", *OFFLOADS.get(strategy, ())):
+                yield strategy, method, offload
+
+
+def spec_of(run: Run) -> Spec:
+    return loads((run.folder / "spec.toml").read_text())
+
+
+def halfway(run: Run, folder: Path) -> Run:
+    """A copy of a run as it was at its first checkpoint, with no word of what came before."""
+    shutil.copytree(run.folder, folder)
+    for later in ("model", f"checkpoints/checkpoint-{STEPS}", "events", "exit"):
+        shutil.rmtree(folder / later)
+    return Run(folder=folder, ranks=run.ranks)
+
+
+def alone(run: Run) -> Run:
+    """The same run, from now on of one rank that does the work of two."""
+    spec = spec_of(run)
+    accumulation = 2 * spec.training.gradient_accumulation_steps
+    parallel = spec.parallel.model_copy(update={"num_devices": 1})
+    training = spec.training.model_copy(update={"gradient_accumulation_steps": accumulation})
+    made = spec.model_copy(update={"parallel": parallel, "training": training})
+    (run.folder / "spec.toml").write_text(dumps(made))
+    return Run(folder=run.folder, ranks=1)
+
+
+def weights(run: Run) -> dict[str, Any]:
+    """The tensors of the model folder."""
+    from safetensors.torch import load_file
+
+    (file,) = (run.folder / "model").glob("*.safetensors")
+    tensors: dict[str, Any] = load_file(file)
+    return tensors
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """Runs of the same rows: on two ranks, on one, and from half-way again on two and on one."""
+
+    two: Mapping[Case, Run]
+    one: Mapping[tuple[str, int], Run]
+    resumed: Mapping[Case, Run]
+    fewer: Mapping[Case, Run]
+
+
+@pytest.fixture(
+    scope="module", params=[FEW, pytest.param(tuple(every()), marks=pytest.mark.slow)], ids=len
+)
+def trained(
+    request: pytest.FixtureRequest, make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory
+) -> Trained:
+    first = make_run("full", "ddp", 2)
+
+    def made(method: str, strategy: str, ranks: int, **others: Any) -> Run:
+        steps = {"max_steps": STEPS, "save_steps": KEPT, "save_total_limit": STEPS}
+        return make_run(method, strategy, ranks, prepared=first, **steps, **others)
+
+    two = {case: made(case[1], case[0], 2, offload=case[2]) for case in request.param}
+    two = {case: run for case, run in two.items() if not rules.check(spec_of(run))}
+    one = {
+        ("full", rows): made(
+            *("full", "single", 1),
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=accumulation,
+        )
+        for rows, accumulation in SPLITS
+    } | {(method, 2): made(method, "single", 1) for method in ("lora", "qlora")}
+    train_together([run.folder for run in two.values()], 2)
+    again = tmp_path_factory.mktemp("resumed")
+    resumed = {case: halfway(run, again / "-".join(case)) for case, run in two.items()}
+    fewer = {case: alone(halfway(two[case], again / f"{case[0]} alone")) for case in ON_ANY_NUMBER}
+    train_together([run.folder for run in (*one.values(), *fewer.values())], 1, "--resume")
+    train_together([run.folder for run in resumed.values()], 2, "--resume")
+    return Trained(two=two, one=one, resumed=resumed, fewer=fewer)
+
+
+def test_every_strategy_learns_what_one_device_learns(trained: Trained) -> None:
+    for (strategy, method, offload), run in trained.two.items():
+        assert run.codes() == [0, 0], run.exits()
+        losses = run.losses()
+        assert losses[STEPS] < losses[1]
+        alone = trained.one[method, 2].losses()
+        assert losses == pytest.approx(alone, abs=SAME_LOSS), (strategy, method, offload)
+
+
+def test_the_same_rows_split_three_ways_give_the_same_losses(trained: Trained) -> None:
+    first, *others = (trained.one["full", rows] for rows, _ in SPLITS)
+    for other in others:
+        assert other.codes() == [0]
+        assert other.losses() == pytest.approx(first.losses(), abs=SAME_LOSS)
+
+
+def test_a_rank_alone_waits_for_nobody(trained: Trained) -> None:
+    for run in trained.one.values():
+        for step in run.events("step"):
+            assert step["wait_seconds"] is None
+            assert step["own_seconds"] == step["seconds"]
+
+
+def test_every_strategy_writes_the_whole_model_once(trained: Trained, tiny_model: Path) -> None:
+    from safetensors.torch import load_file
+
+    base = load_file(tiny_model / "model.safetensors")
+    adapter = weights(trained.one["lora", 2])
+    for (strategy, method, offload), run in trained.two.items():
+        expected = base if method == "full" else adapter
+        alone = weights(trained.one[method, 2])
+        for name, tensor in (found := weights(run)).items():
+            assert tensor.shape == expected[name].shape
+            assert tensor.sub(alone[name]).abs().max() < SAME_WEIGHTS, (strategy, offload, name)
+        assert set(found) == set(expected)
+        files = {path.suffix for path in (run.folder / "model").iterdir()}
+        assert files <= {".safetensors", ".json", ".jinja", ".md"}
+
+
+def test_a_resumed_run_ends_with_the_same_bits(trained: Trained) -> None:
+    import torch
+
+    for case, run in trained.resumed.items():
+        assert run.codes() == [0, 0], run.exits()
+        assert list(run.losses()) == [KEPT + 1, STEPS]
+        straight, again = weights(trained.two[case]), weights(run)
+        assert set(straight) == set(again)
+        assert all(torch.equal(straight[name], again[name]) for name in straight), case
+
+
+def test_ddp_and_fsdp_go_on_with_another_number_of_ranks(trained: Trained) -> None:
+    for case, run in trained.fewer.items():
+        assert run.codes() == [0], run.exits()
+        straight = trained.two[case].losses()
+        rest = {step: straight[step] for step in (KEPT + 1, STEPS)}
+        assert run.losses() == pytest.approx(rest, abs=SAME_LOSS), case
+
+
+def test_what_the_sharding_library_was_told_is_shown(trained: Trained) -> None:
+    for (strategy, _, offload), run in trained.two.items():
+        if strategy == "fsdp":
+            assert run.read("fsdp_config.json")["cpu_offload"] == (offload == "parameters")
+        elif strategy != "ddp":
+            zero = run.read("ds_config.json")["zero_optimization"]
+            assert zero["stage"] == int(strategy.removeprefix("zero"))
+            assert ("offload_optimizer" in zero) == (offload != "none")
+        (step, *_) = run.events("step")
+        assert (step["wait_seconds"] is None) == (strategy != "ddp")
