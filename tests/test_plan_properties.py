@@ -19,6 +19,7 @@ from wizard.planner.budgets import Budget
 from wizard.planner.memory import estimate
 from wizard.planner.shape import shape_of
 from wizard.planner.simulated import setup_of
+from wizard.planner.sizing import first_of
 from wizard.planner.tape.bounds import at_least
 from wizard.planner.tape.sharding import share
 from wizard.planner.tape.simulation import simulate
@@ -44,7 +45,7 @@ def key(plan: Plan) -> tuple[object, ...]:
     return (plan.spec.method.method, parallel.strategy, parallel.offload, parallel.offload_device)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(card=CARDS, goal=GOALS, rows=st.sampled_from([40, 5000, 200_000]))
 def test_neither_a_plan_nor_a_rung_is_one_that_the_trainer_refuses(
     card: tuple[int, int], goal: str, rows: int
@@ -64,7 +65,7 @@ def test_neither_a_plan_nor_a_rung_is_one_that_the_trainer_refuses(
         assert len(sizes) == 1
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(card=CARDS, more=st.integers(1, 100), host=st.integers(16, 2048))
 def test_what_fits_fits_on_a_larger_machine_as_well(
     card: tuple[int, int], more: int, host: int
@@ -82,7 +83,7 @@ def test_what_fits_fits_on_a_larger_machine_as_well(
         assert estimate(plan.spec, model(), larger).fits
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(card=CARDS, goal=GOALS)
 def test_the_same_question_has_the_same_answer(card: tuple[int, int], goal: str) -> None:
     answers = Answers(goal=goal)  # type: ignore[arg-type]
@@ -139,3 +140,9 @@ def test_splitting_a_model_over_more_devices_leaves_less_on_each() -> None:
         for n in (2, 3, 4, 8)
     ]
     assert sizes == sorted(sizes, reverse=True)
+
+
+@given(length=st.integers(0, 60), first=st.integers(0, 60))
+def test_the_first_size_that_fits_is_found_wherever_it_is(length: int, first: int) -> None:
+    sizes = list(range(length))
+    assert first_of(sizes, lambda size: size >= first) == min(first, length)

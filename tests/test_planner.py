@@ -200,6 +200,8 @@ def test_an_effective_batch_that_the_devices_do_not_share_uses_fewer_devices() -
     assert {plan.spec.parallel.num_devices for plan in found} == {6}
     (reason,) = {d.reason for d in found[0].decisions if d.setting == "num_devices"}
     assert reason == "8 do not share the effective batch evenly, 6 do"
+    (offered,) = {d.reason for d in found[0].decisions if d.setting == "effective_batch_size"}
+    assert "8 ranks would share 8 or 16 evenly" in offered
 
 
 def test_an_effective_batch_that_fixed_devices_do_not_share_names_the_nearest() -> None:
@@ -278,7 +280,7 @@ def test_a_mixed_machine_uses_its_largest_group_and_says_what_is_left() -> None:
 
 def test_a_card_without_bfloat16_gets_a_format_it_can_train() -> None:
     for plan in plans(facts("t4x2", "Qwen/Qwen2.5-1.5B"), Answers()):
-        sharded = plan.spec.parallel.strategy == "zero3"
+        sharded = plan.spec.parallel.strategy in ("zero1", "zero2", "zero3", "fsdp")
         exact = plan.spec.method.method == "full" and not sharded
         assert plan.spec.model.dtype == ("float32" if exact else "float16")
 
@@ -294,7 +296,7 @@ def test_a_package_that_is_absent_is_a_problem_of_the_plans_that_need_it() -> No
     machine = facts("h100x8")
     without = replace(machine, software=replace(machine.software, versions={"deepspeed": None}))
     for plan in plans(without, Answers()):
-        needs = plan.spec.parallel.strategy == "zero3"
+        needs = plan.spec.parallel.strategy.startswith("zero")
         assert any("deepspeed is not installed" in p.what for p in plan.problems) == needs
 
 
@@ -367,7 +369,7 @@ def cards(memory_gib: float, count: int) -> tuple[Device, ...]:
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     card=CARDS,
     rows=st.integers(1, 100_000),
