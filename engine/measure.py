@@ -111,7 +111,9 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         start = self.clock.mark()
+        self.report.doing = "collective"
         yield
+        self.report.doing = "compute"
         self._waits.append((start, self.clock.mark()))
 
     def _timed_gather(self, gather: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,6 +126,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     def _timed_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> None:
             backward(*args, **kwargs)
+            self.report.doing = "compute"
             if self._handed_over is not None:
                 self._waits.append((self._handed_over, self.clock.mark()))
                 self._handed_over = None
@@ -133,8 +136,10 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     def _timed_batches(self, get: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._started = time.perf_counter()
+            self.report.doing = "data"
             waits_before = len(self._waits)
             samples, items = get(*args, **kwargs)
+            self.report.doing = "compute"
             gathered = self._drain(waits_before)
             self._data_seconds = max(0.0, time.perf_counter() - self._started - gathered)
             masks = [sample["attention_mask"] for sample in samples]
@@ -161,13 +166,20 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         if isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
             # torch refuses hooks whose annotations are text, as they are here: a lambda has none.
             wrapped.register_comm_hook(None, lambda _state, bucket: self._hand_over(bucket))
+            # DDP shares buffers between its own forward and the model's.
+            wrapped.register_forward_pre_hook(lambda *_: self._at("collective"))
+            wrapped.module.register_forward_pre_hook(lambda *_: self._at("compute"))
         self.report.step = state.global_step
         self.report.phase("first batch")
+
+    def _at(self, place: str) -> None:
+        self.report.doing = place
 
     def _hand_over(self, bucket: Any) -> Any:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         if bucket.is_last():
+            self.report.doing = "collective"
             self._handed_over = self.clock.mark()
         return allreduce_hook(None, bucket)
 
@@ -175,6 +187,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Count a step; write a line unless the last one is too fresh."""
+        self.report.doing = "device"
         self.clock.synchronize()
         now = time.perf_counter()
         seconds = now - (self._started or now)

@@ -28,7 +28,7 @@ TOLERATED = (0.85, 1.35)
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model in the shape of SmolLM2-135M with random weights."""
+    """A model in the shape of SmolLM2-135M, a third as deep, with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     folder = tmp_path_factory.mktemp("model")
@@ -36,7 +36,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=49152,
         hidden_size=576,
         intermediate_size=1536,
-        num_hidden_layers=30,
+        num_hidden_layers=10,
         num_attention_heads=9,
         num_key_value_heads=3,
         max_position_embeddings=8192,

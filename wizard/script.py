@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import printable
+from engine.ladder import exact_rungs
 from engine.spec import ZERO_STAGES, Spec, dumps
 from wizard import __version__
+from wizard.answers import DEFAULT_POLICY, Policy
 from wizard.facts import Facts
 from wizard.islands import no_peer_access
 from wizard.plan import Plan
@@ -35,15 +37,18 @@ def render(
     facts: Facts,
     written: str,
     alternatives: Sequence[Plan] = (),
+    policy: Policy = DEFAULT_POLICY,
 ) -> dict[str, str]:
-    """Everything a run folder starts with.
+    """Everything a run folder starts with; `policy` is what the run does about failures.
 
     `python` is the absolute path of the environment's interpreter, `written` a date in words.
     Text from outside stands only in single quotes, here-documents and escaped comments.
     """
     specs = _specs(plan)
     return {
-        "run.sh": _run_sh(plan, specs, name=name, python=python, facts=facts, written=written),
+        "run.sh": _run_sh(
+            plan, specs, policy, name=name, python=python, facts=facts, written=written
+        ),
         **specs,
         "plan.json": _plan_json(plan, name, facts, written, alternatives),
     }
@@ -77,7 +82,14 @@ def _settings(spec: Spec) -> dict[str, Any]:
 
 
 def _run_sh(
-    plan: Plan, specs: dict[str, str], *, name: str, python: str, facts: Facts, written: str
+    plan: Plan,
+    specs: dict[str, str],
+    policy: Policy,
+    *,
+    name: str,
+    python: str,
+    facts: Facts,
+    written: str,
 ) -> str:
     spec = plan.spec
     return _fill(
@@ -94,9 +106,23 @@ def _run_sh(
             "rungs": str(len(plan.rungs)),
             "environment": _environment(spec, facts),
             "visible": _VISIBLE[spec.parallel.device_kind],
+            "kind": spec.parallel.device_kind,
+            **_policy(policy, plan),
             "specs": "\n\n".join(_document(file, text) for file, text in specs.items()),
         },
     )
+
+
+def _policy(policy: Policy, plan: Plan) -> dict[str, str]:
+    """The variables at the top of run.sh that say what is done about failures."""
+    return {
+        "on_oom": policy.on_oom,
+        "on_hang": policy.on_hang,
+        "hang_seconds": str(policy.hang_seconds),
+        "max_restarts": str(policy.max_restarts),
+        "exact": str(int(policy.exact)),
+        "exact_rungs": str(exact_rungs(plan.spec, plan.rungs)),
+    }
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
@@ -193,6 +219,10 @@ def _plan_json(
         "decisions": [asdict(decision) for decision in plan.decisions],
         "memory": {**asdict(plan.memory), "fits": plan.memory.fits},
         "steps": plan.steps,
+        "step_seconds": plan.step_seconds,
+        "tokens_per_second": plan.tokens_per_second,
+        "limited_by": plan.limited_by,
+        "speed_factor": plan.speed_factor,
         "why": list(plan.why),
         "problems": [asdict(problem) for problem in plan.problems],
         "facts": asdict(facts),

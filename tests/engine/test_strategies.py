@@ -12,7 +12,8 @@ from typing import Any, get_args
 import pytest
 
 from engine import rules
-from engine.spec import OFFLOADS, Method, Spec, Strategy, dumps, loads
+from engine.methods import Method
+from engine.spec import OFFLOADS, Spec, Strategy, dumps, loads
 from tests.engine.conftest import Run
 from tests.engine.together import train_together
 

@@ -68,8 +68,10 @@ def test_ddp_copies_the_gradients_unless_they_are_its_buckets() -> None:
     shared = replace(alone, strategy="ddp", world_size=2)
     views = replace(shared, stack=Stack(ddp_bucket_view=True))
     gradients = dict(simulate(shared).components)["gradient buckets"]
-    peaks = [simulate(s).allocated_peak_bytes for s in (alone, views, shared)]
-    assert peaks == [peaks[0], peaks[0], peaks[0] + gradients]
+    assert simulate(shared).allocated_peak_bytes == gradients + simulate(alone).allocated_peak_bytes
+    # Those that are its buckets are one copy, which stays from step to step.
+    staying = simulate(replace(alone, accumulates=True)).allocated_peak_bytes
+    assert simulate(views).allocated_peak_bytes == staying
 
 
 def test_gradients_shared_after_each_micro_batch_leave_no_whole_ones_waiting() -> None:

@@ -5,7 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from wizard.commands import chat, data, demo, doctor, plan, presets, probe, run, runs, stop, watch
+from wizard.commands import (
+    chat,
+    compare,
+    data,
+    demo,
+    doctor,
+    logs,
+    metrics,
+    pack,
+    plan,
+    presets,
+    probe,
+    report,
+    resume,
+    retry,
+    run,
+    runs,
+    stop,
+    watch,
+)
 
 COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
@@ -16,7 +35,14 @@ COMMANDS: Mapping[str, ModuleType] = {
     "run": run,
     "runs": runs,
     "watch": watch,
+    "report": report,
+    "metrics": metrics,
     "stop": stop,
+    "resume": resume,
+    "retry": retry,
+    "logs": logs,
+    "compare": compare,
+    "pack": pack,
     "chat": chat,
     "presets": presets,
 }

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(script_text(plans, facts, answers.run_name, answers.output))
+        print_exactly(script_text(plans, facts, answers))
         return 0
     traced = api.trace(plans[0], facts) if args.trace else None
     if args.json:
@@ -92,24 +92,24 @@ def trace_lines(plan: Plan, traced: Traced) -> list[str]:
     from wizard.planner.traced import tensor_bytes, with_trace
 
     simulated, memory = tensor_bytes(plan.memory), with_trace(plan.memory, traced)
-    percent = 100 * (simulated / traced.allocated_peak_bytes - 1)
+    off = 100 * (simulated / traced.allocated_peak_bytes - 1)
     moments = ", ".join(f"{name} {gib(size)}" for name, size in traced.moments if name)
     verdict = "fits" if memory.fits else f"does not fit: {gib(memory.over_bytes)} over"
     return [
         f"Traced step of 1 (fake tensors on the installed libraries, {traced.seconds:.0f} s)",
         f"  tensors: {gib(traced.allocated_peak_bytes)} at the peak, in {traced.moment}; "
-        f"predicted {gib(simulated)} ({percent:+.2f} %)",
+        f"predicted {gib(simulated)} ({off:+.2f} %)",
         f"  peaks: {moments}",
         f"  with allocator and context: {gib(memory.device_bytes)} of "
         f"{gib(memory.device_budget_bytes)} per rank, {verdict}",
     ]
 
 
-def script_text(plans: Sequence[Plan], facts: Facts, name: str | None, output: str | None) -> str:
+def script_text(plans: Sequence[Plan], facts: Facts, answers: Answers) -> str:
     """The `run.sh` that `run` would write and start."""
     plan = api.best(plans)
-    name = name or api.run_name(plan, api.runs_root(output))
-    return api.render(plans, plan, facts, name)["run.sh"]
+    name = answers.run_name or api.run_name(plan, api.runs_root(answers.output))
+    return api.render(plans, plan, facts, name, answers.policy)["run.sh"]
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
