@@ -35,15 +35,19 @@ def render(
     facts: Facts,
     written: str,
     alternatives: Sequence[Plan] = (),
+    nodes: int = 1,
 ) -> dict[str, str]:
     """Everything a run folder starts with.
 
     `python` is the absolute path of the environment's interpreter, `written` a date in words.
+    `nodes` machines like that of `facts` share the ranks evenly; each gets these files.
     Text from outside stands only in single quotes, here-documents and escaped comments.
     """
     specs = _specs(plan)
     return {
-        "run.sh": _run_sh(plan, specs, name=name, python=python, facts=facts, written=written),
+        "run.sh": _run_sh(
+            plan, specs, name=name, python=python, facts=facts, written=written, nodes=nodes
+        ),
         **specs,
         "plan.json": _plan_json(plan, name, facts, written, alternatives),
     }
@@ -77,9 +81,18 @@ def _settings(spec: Spec) -> dict[str, Any]:
 
 
 def _run_sh(
-    plan: Plan, specs: dict[str, str], *, name: str, python: str, facts: Facts, written: str
+    plan: Plan,
+    specs: dict[str, str],
+    *,
+    name: str,
+    python: str,
+    facts: Facts,
+    written: str,
+    nodes: int,
 ) -> str:
     spec = plan.spec
+    ranks = spec.parallel.num_devices // nodes
+    assert ranks * nodes == spec.parallel.num_devices, "every machine has as many ranks"
     return _fill(
         TEMPLATE.read_text(encoding="utf-8"),
         {
@@ -90,9 +103,9 @@ def _run_sh(
             "written": printable(written),
             "name": shlex.quote(printable(name)),
             "python": shlex.quote(python),
-            "ranks": str(spec.parallel.num_devices),
+            "ranks": str(ranks),
             "rungs": str(len(plan.rungs)),
-            "environment": _environment(spec, facts),
+            "environment": _environment(spec, facts, ranks),
             "visible": _VISIBLE[spec.parallel.device_kind],
             "specs": "\n\n".join(_document(file, text) for file, text in specs.items()),
         },
@@ -104,11 +117,11 @@ def _fill(template: str, values: dict[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
 
 
-def _environment(spec: Spec, facts: Facts) -> str:
+def _environment(spec: Spec, facts: Facts, ranks: int) -> str:
     lines = [
         ("PYTHONSAFEPATH", "1", "a folder beside this file never replaces an installed package"),
         ("PYTHONUNBUFFERED", "1", "logs show a line when it is written"),
-        ("OMP_NUM_THREADS", *_threads(spec, facts)),
+        ("OMP_NUM_THREADS", *_threads(ranks, facts)),
         ("TOKENIZERS_PARALLELISM", "false", "its threads do not survive forked data workers"),
         *_device_lines(spec),
         *_exchange_lines(spec, facts),
@@ -118,8 +131,8 @@ def _environment(spec: Spec, facts: Facts) -> str:
     return "\n".join(f"{word:<{width}} # {printable(reason)}" for word, reason in words)
 
 
-def _threads(spec: Spec, facts: Facts) -> tuple[str, str]:
-    cores, ranks = facts.host.cpu_cores, spec.parallel.num_devices
+def _threads(ranks: int, facts: Facts) -> tuple[str, str]:
+    cores = facts.host.cpu_cores
     if cores is None:
         return "1", "the number of cores is unknown, and ranks must not fight over them"
     return str(max(cores // ranks, 1)), f"{cores} cores shared by {ranks} ranks"

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from wizard.commands import chat, demo, doctor, plan, presets, probe, run, runs, stop, watch
+from wizard.commands import (
+    chat,
+    demo,
+    doctor,
+    export,
+    import_,
+    plan,
+    presets,
+    probe,
+    run,
+    runs,
+    stop,
+    watch,
+)
 
 COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
@@ -18,4 +31,6 @@ COMMANDS: Mapping[str, ModuleType] = {
     "stop": stop,
     "chat": chat,
     "presets": presets,
+    "import": import_,
+    "export": export,
 }

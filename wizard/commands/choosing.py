@@ -10,7 +10,7 @@ from wizard.answers import Answers, Goal
 from wizard.problem import Problem, ProblemError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
     """Options that say what to train, on what, and how."""
     parser.add_argument("--model", metavar="M", help="a model folder, or a hub id")
     parser.add_argument("--data", metavar="D", help="a JSON or JSON Lines file")
@@ -33,9 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the run")
     parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
     add_machine(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the script that would run, and stop"
-    )
+    if dry_run:
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print the script that would run, and stop"
+        )
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
