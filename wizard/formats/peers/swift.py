@@ -153,6 +153,7 @@ def write(plan: Plan, name: str) -> Exported:
     words = [text.quoted(f"--{key}={_word(value)}") for key, value in writer.values.items()]
     script = "#!/usr/bin/env bash\n" + text.comments(head) + "set -euo pipefail\n"
     script += "".join(f"export {key}={text.quoted(value)}\n" for key, value in environment.items())
+    script += "# shellcheck disable=SC2016,SC1003 # names stay in single quotes\n"
     lines = [f"exec swift {command}", *words]
     return Exported(files={"swift.sh": script + " \\\n  ".join(lines) + "\n"}, left=left)
 
