@@ -44,12 +44,23 @@ def source(folder: Path, *, untuned: bool) -> Source:
         template = read_spec(folder / "spec.toml").model.template
         return Source(base=base, adapter=None, words=base, template=template)
     model = folder / "model" if run else folder
+    if _scores(model):
+        raise RunError(
+            "bad_spec", f"{model}: a reward model scores answers and writes none (stage=reward)"
+        )
     if (model / "adapter_config.json").is_file():
         base = read_fetched(folder).path if run else _base_of(model)
         return Source(base=base, adapter=model, words=model)
     if not (model / "config.json").is_file():
         raise RunError("bad_spec", f"{model}: no model there (has the run finished?)")
     return Source(base=model, adapter=None, words=model)
+
+
+def _scores(model: Path) -> bool:
+    """Whether a model, or an adapter, was made to give a number."""
+    task = read_json(model / "adapter_config.json").get("task_type")
+    architectures = read_json(model / "config.json").get("architectures") or []
+    return task == "SEQ_CLS" or any("SequenceClassification" in str(name) for name in architectures)
 
 
 def _base_of(adapter: Path) -> Path:

@@ -1,66 +1,35 @@
-"""Data: rows become messages, and messages become tokens of which only the answers are learnt."""
+"""Data: conversations become tokens, of which only the answers are learnt.
+
+Templates do not say which text is an answer, so it is found: a conversation is rendered up to an
+answer, as the model would be asked, and up to its end; what the second has more than the first is
+the answer. Where the beginning of a conversation reads otherwise alone than within the whole (as
+with templates that take the reasoning out of earlier answers), a mark in the answer's place shows
+where it stands. Characters then become tokens by the offsets that the tokenizer gives.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from engine.failure import RunError
+from engine.rows.values import Conversation, Message, RowError
+from engine.template import Template, Tokenizer, unused
 
 IGNORED = -100
 """Label of a token that carries no loss."""
 TEMPLATES = Path(__file__).parent / "templates"
-ROLES: Mapping[str, str] = {
-    "system": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "tool": "tool",
-}
-"""Role in a data file → role in a chat template."""
-NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
-"""Code points free for internal use; one that a row lacks can mark places in it."""
-
-Message = Mapping[str, str]
-Format = Literal["messages", "alpaca"]
-
-
-TOO_DEEP = "broken JSON: nested too deeply"
-
-
-class RowError(ValueError):
-    """Why one row cannot be used."""
-
-
-class Tokenizer(Protocol):
-    """What is needed of a fast tokenizer of transformers."""
-
-    eos_token: str | None
-    eos_token_id: int | None
-    chat_template: Any
-    added_tokens_decoder: Mapping[int, Any]
-
-    def apply_chat_template(self, conversation: Any, **settings: Any) -> Any:
-        """Messages as text."""
-        ...
-
-    def __call__(self, text: str, **settings: Any) -> Any:
-        """Text as tokens."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conversation:
-    """The messages of one row."""
-
-    messages: tuple[Message, ...]
-    learnt: frozenset[int]
-    """Indices of the assistant turns that carry a loss."""
+READ_BY_TEMPLATES = ("<think>", "</think>")
+"""Templates look for these in an answer, whatever the tokenizer makes of them."""
+CLOSES = re.compile("</")
+"""Added tokens that close something inside a turn, as `</tool_call>`."""
+SPACE = re.compile(r"\s*")
+Span = tuple[int, int]
+"""First character, and the one after the last."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +38,28 @@ class Tokens:
 
     input_ids: list[int]
     labels: list[int]
-    cut: bool
-    """Whether tokens were cut off at the end."""
+    length: int
+    """Tokens of the whole row; there are fewer where it was cut at the end."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether tokens were cut off at the end."""
+        return self.length > len(self.input_ids)
+
+    @property
+    def kept(self) -> int:
+        """Tokens that are left of it."""
+        return len(self.input_ids)
+
+    @property
+    def total(self) -> int:
+        """Tokens that pass through the model."""
+        return len(self.input_ids)
+
+    @property
+    def trained(self) -> int:
+        """Tokens that carry a loss; the first of a row is never predicted."""
+        return len(self.labels) - self.labels.count(IGNORED) - (self.labels[0] != IGNORED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,161 +69,6 @@ class Hidden:
     mark: re.Pattern[str]
     """Finds a place one was taken from; its group is the index in `texts`."""
     texts: Sequence[str]
-
-
-def read_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """(line, row) of a JSON array or JSON Lines file; a broken line's row is a RowError.
-
-    Raises RunError (bad_data) when the file as a whole cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            start = file.read(4096)
-            if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                raise RunError("bad_data", f"{path}: is UTF-16; save it as UTF-8")
-            file.seek(3 if start.startswith(b"\xef\xbb\xbf") else 0)
-            if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-                yield from _array(path, file.read())
-            else:
-                yield from _lines(file)
-    except OSError as error:
-        raise RunError("bad_data", f"{path}: {error.strerror or error}") from None
-
-
-def _lines(lines: Iterator[bytes]) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            yield number, json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError:
-            yield number, RowError("not UTF-8")
-        except ValueError as error:
-            yield number, RowError(f"broken JSON: {error}")
-        except RecursionError:
-            yield number, RowError(TOO_DEEP)
-
-
-def _array(path: Path, content: bytes) -> Iterator[tuple[int, Any]]:
-    decoder = json.JSONDecoder()
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise RunError("bad_data", f"{path}: line {line}: not UTF-8") from None
-    space = re.compile(r"[ \t\r\n]*")
-    place, line, counted = space.match(text, text.index("[") + 1).end(), 1, 0  # type: ignore[union-attr]
-    while not text.startswith("]", place):
-        line, counted = line + text.count("\n", counted, place), place
-        try:
-            row, place = decoder.raw_decode(text, place)
-            place = space.match(text, place).end()  # type: ignore[union-attr]
-            if text.startswith(",", place):
-                place = space.match(text, place + 1).end()  # type: ignore[union-attr]
-            elif not text.startswith("]", place):
-                raise json.JSONDecodeError("expected a comma or the end of the array", text, place)
-        except json.JSONDecodeError as error:
-            raise RunError(
-                "bad_data", f"{path}: line {error.lineno}: broken JSON: {error.msg}"
-            ) from None
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits
-            reason = TOO_DEEP if isinstance(error, RecursionError) else f"broken JSON: {error}"
-            raise RunError("bad_data", f"{path}: line {line}: {reason}") from None
-        yield line, row
-
-
-def format_of(row: Any) -> Format:
-    """The format of a row, told by its keys.
-
-    Raises RowError when it is neither of ours.
-    """
-    keys = set(row) if isinstance(row, dict) else set()
-    if keys & {"messages", "conversations"}:
-        return "messages"
-    if {"instruction", "output"} <= keys:
-        return "alpaca"
-    found = ", ".join(sorted(map(str, keys))) or type(row).__name__
-    raise RowError(f"neither `messages` nor `instruction` and `output` (found: {found})")
-
-
-def conversation(row: Any, data_format: Format, system: str | None = None) -> Conversation:
-    """The messages of a row, with the system text put before those that have none.
-
-    Raises RowError with the reason when the row cannot be used.
-    """
-    if not isinstance(row, dict):
-        raise RowError("not a JSON object")
-    turns = _messages(row) if data_format == "messages" else _alpaca(row)
-    messages = [message for message, _ in turns]
-    weights = [learnt for _, learnt in turns]
-    if system is not None and (not messages or messages[0]["role"] != "system"):
-        messages.insert(0, {"role": "system", "content": system})
-        weights.insert(0, False)
-    learnt = frozenset(i for i, m in enumerate(messages) if m["role"] == "assistant" and weights[i])
-    if not learnt:
-        raise RowError("no assistant turn")
-    return Conversation(messages=tuple(messages), learnt=learnt)
-
-
-def _messages(row: Mapping[str, Any]) -> list[tuple[Message, bool]]:
-    turns = row.get("messages", row.get("conversations"))
-    if not isinstance(turns, list) or not turns:
-        raise RowError("`messages` is not a list of turns")
-    return [_turn(turn) for turn in turns]
-
-
-def _turn(turn: Any) -> tuple[Message, bool]:
-    if not isinstance(turn, dict):
-        raise RowError("a turn is not an object with role and content")
-    name = turn.get("role", turn.get("from"))
-    if not isinstance(name, str) or name not in ROLES:
-        raise RowError(f"unknown role {name!r}")
-    content = turn.get("content", turn.get("value"))
-    if isinstance(content, list):
-        content = "".join(_text_part(part) for part in content)
-    return {"role": ROLES[name], "content": _text(content, name)}, turn.get("weight", 1) != 0
-
-
-def _text_part(part: Any) -> str:
-    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
-    raise RowError("a turn has content that is not text")
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise RowError(f"`{name}` is not text")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise RowError(f"`{name}` is not valid Unicode text") from None
-    return value
-
-
-def _alpaca(row: Mapping[str, Any]) -> list[tuple[Message, bool]]:
-    def turn(role: str, value: Any, name: str) -> tuple[Message, bool]:
-        return {"role": role, "content": _text(value, name)}, True
-
-    if "instruction" not in row or "output" not in row:
-        raise RowError("`instruction` or `output` is missing")
-    turns = [turn("system", row["system"], "system")] if row.get("system") else []
-    history = row.get("history") or []
-    if not isinstance(history, list):
-        raise RowError("`history` is not a list of question and answer")
-    for pair in history:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise RowError("`history` is not a list of question and answer")
-        turns += [turn("user", pair[0], "history"), turn("assistant", pair[1], "history")]
-    instruction = _text(row["instruction"], "instruction")
-    extra = _text(row.get("input") or "", "input")
-    question = "\n".join(part for part in (instruction, extra) if part)
-    if not row["output"]:
-        raise RowError("no assistant turn: `output` is empty")
-    return [
-        *turns,
-        turn("user", question, "instruction"),
-        turn("assistant", row["output"], "output"),
-    ]
 
 
 def chat_template(name: str | None, tokenizer: Tokenizer) -> str:
@@ -259,134 +93,202 @@ def chat_template(name: str | None, tokenizer: Tokenizer) -> str:
     return text
 
 
+def _check_shown(message: Message, index: int, shown: str) -> None:
+    """Some templates leave out or change what they are not made for, without a word."""
+    _, _, answer = message["content"].rpartition("</think>")
+    thoughts = message.get("reasoning_content") or ""
+    if answer.strip() not in shown or thoughts.strip() not in shown:
+        raise RowError(f"the chat template rewrites turn {index + 1}")
+
+
 class ChatTokenizer:
     """Turns conversations into tokens with one tokenizer and one chat template."""
+
+    columns: Sequence[str] = ("input_ids", "labels")
+    """What the trainer reads of `Tokens`."""
 
     def __init__(self, tokenizer: Tokenizer, template: str, max_length: int) -> None:
         """`max_length` is in tokens; longer rows are cut at the end."""
         self.tokenizer = tokenizer
-        self.template = template
+        self.template = Template(tokenizer, template)
         self.max_length = max_length
+        tokenizer.backend_tokenizer.no_truncation()  # some models' files ask for it
+        tokenizer.backend_tokenizer.no_padding()
         added = tokenizer.added_tokens_decoder
-        self.added_ids = frozenset(added)
-        special = [str(token) for token in added.values() if token.special]
+        special = [str(t) for t in added.values() if t.special and str(t) not in READ_BY_TEMPLATES]
         self._special = re.compile("|".join(map(re.escape, special))) if special else None
+        self._ends = {
+            str(token): number
+            for number, token in added.items()
+            if str(token) == tokenizer.eos_token or token.special or not CLOSES.match(str(token))
+        }
+        self._turn_ends = [*special, *filter(None, [tokenizer.eos_token])]
 
     def tokens(self, row: Conversation) -> Tokens:
         """The tokens of a row, the learnt answers and their end-of-turn tokens labelled.
 
         Raises RowError when the template refuses or rewrites the row, or nothing is left to learn.
         """
-        messages, hidden = self._hide_special(row.messages)
-        text = self._render(messages)
-        spans = [self._answer_span(messages, i, text) for i in sorted(row.learnt)]
-        encoded = list(self._encode(text, hidden))
-        ids = [token for token, _, _ in encoded]
-        labels = [
-            token if any(start <= begin < end for start, end in spans) else IGNORED
-            for token, begin, _ in encoded
-        ]
+        shown, hidden = self._hide_special(self.template.fitted(row))
+        text = self.template.render(shown.messages, shown.tools)
+        spans = self._spans(shown, text)
+        ids, begins = self._encode(text, hidden)
+        labels = [IGNORED] * len(ids)
+        for start, end in spans:
+            first, after = bisect_left(begins, start), bisect_left(begins, end)
+            labels[first:after] = ids[first:after]
         self._end_last_answer(row, ids, labels)
-        cut = len(ids) > self.max_length
+        length = len(ids)
         ids, labels = ids[: self.max_length], labels[: self.max_length]
         if all(label == IGNORED for label in labels[1:]):
             raise RowError(f"no answer within the first {self.max_length} tokens (max_length)")
-        return Tokens(input_ids=ids, labels=labels, cut=cut)
+        return Tokens(input_ids=ids, labels=labels, length=length)
 
-    def _render(self, messages: Sequence[Message], *, prompt: bool = False) -> str:
-        try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    list(messages),
-                    chat_template=self.template,
-                    tokenize=False,
-                    add_generation_prompt=prompt,
-                )
-            )
-        except Exception as error:
-            raise RowError(f"the chat template refuses it: {error}") from None
+    def text(self, ids: Sequence[int]) -> str:
+        """Tokens as the text they stand for, special ones by their names."""
+        said: str = self.tokenizer.decode(ids, skip_special_tokens=False)
+        return said
 
-    def _hide_special(self, messages: Sequence[Message]) -> tuple[Sequence[Message], Hidden | None]:
+    def _hide_special(self, row: Conversation) -> tuple[Conversation, Hidden | None]:
         """Special tokens written in a row's own text, replaced by marks that tokenizing puts back.
 
         A row that says `<|im_end|>` then has that as plain text and cannot end a turn.
         """
-        joined = "".join(m["content"] for m in messages)
+        joined = "\n".join(row.texts())
         if self._special is None or not self._special.search(joined):
-            return list(messages), None
-        mark = self._unused(joined)
-        texts: list[str] = []
+            return row, None
+        pattern, mark, texts = self._special, unused(joined), []
 
-        def hide(match: re.Match[str]) -> str:
+        def hide(value: Any) -> Any:
+            if isinstance(value, str):
+                return pattern.sub(marked, value)
+            if isinstance(value, list | tuple):
+                return [hide(part) for part in value]
+            if isinstance(value, dict):
+                return {key: hide(part) for key, part in value.items()}
+            return value
+
+        def marked(match: re.Match[str]) -> str:
             texts.append(match.group())
             return f"{mark}{len(texts) - 1}{mark}"
 
-        shown = [{**m, "content": self._special.sub(hide, m["content"])} for m in messages]
+        messages = tuple({**hide(dict(m)), "role": m["role"]} for m in row.messages)
+        shown = Conversation(messages=messages, learnt=row.learnt, tools=tuple(hide(row.tools)))
         return shown, Hidden(mark=re.compile(f"{mark}([0-9]+){mark}"), texts=texts)
 
-    @staticmethod
-    def _unused(text: str) -> str:
-        for mark in NONCHARACTERS:
-            if mark not in text:
-                return mark
-        raise RowError("uses every noncharacter of Unicode")
+    def _spans(self, row: Conversation, text: str) -> list[Span]:
+        """Characters of the answers that are learnt."""
+        found = {index: self._answer_span(row, index, text) for index in sorted(row.learnt)}
+        for index, span in found.items():
+            if span is not None:
+                _check_shown(row.messages[index], index, text[slice(*span)])
+        if found[max(found)] is None:
+            raise RowError(f"the chat template removes part of its answer, turn {max(found) + 1}")
+        return [span for span in found.values() if span is not None]
 
-    def _answer_span(self, messages: Sequence[Message], index: int, text: str) -> tuple[int, int]:
-        """Characters of `text` that one answer takes, its end-of-turn mark included."""
-        if index == 0:
-            return self._located_span(messages, index, text)
-        head = self._render(messages[:index], prompt=True)
-        last = index == len(messages) - 1
-        upto = text if last else self._render(messages[: index + 1])
-        if text.startswith(head) and text.startswith(upto) and len(head) < len(upto):
-            return len(head), len(upto.rstrip())
-        return self._located_span(messages, index, text)
+    def _answer_span(self, row: Conversation, index: int, text: str) -> Span | None:
+        """Characters of `text` that one answer takes, its end-of-turn mark included.
 
-    def _located_span(self, messages: Sequence[Message], index: int, text: str) -> tuple[int, int]:
+        None for an earlier answer of which the template takes the reasoning away: learning the
+        rest would teach to answer without it.
+        """
+        start = self.template.begins(text, row, index, prompt=True)
+        last = index == len(row.messages) - 1
+        if start is not None:
+            end = (
+                len(text.rstrip())
+                if last
+                else self.template.begins(text, row, index + 1, prompt=False)
+            )
+            if end is not None and end > start:
+                return start, self._with_end(text, start, end)
+        if row.messages[index].get("tool_calls"):
+            return self._called_span(row, index, text, start)
+        return self._located_span(row, index, text, start)
+
+    def _with_end(self, text: str, start: int, end: int) -> int:
+        """The end moved behind the mark that ends a turn, where the next turn's is that mark."""
+        if any(text.endswith(token, start, end) for token in self._ends):
+            return end
+        return self._behind_token(text, end)
+
+    def _behind_token(self, text: str, end: int) -> int:
+        blank = SPACE.match(text, end)
+        place = blank.end() if blank else end
+        for token in self._ends:
+            if text.startswith(token, place):
+                return place + len(token)
+        return end
+
+    def _called_span(
+        self, row: Conversation, index: int, text: str, start: int | None
+    ) -> Span | None:
+        """An answer that is a tool call: up to the first mark that ends a turn."""
+        if start is None:
+            before, found, _ = self.template.around(row, index, text)
+            if not found or not text.startswith(before):
+                raise RowError(f"the chat template rewrites turn {index + 1}")
+            start = len(before)
+        ends = [at + len(t) for t in self._turn_ends if (at := text.find(t, start)) >= 0]
+        return start, min(ends, default=len(text.rstrip()))
+
+    def _located_span(
+        self, row: Conversation, index: int, text: str, start: int | None
+    ) -> Span | None:
         """The same for templates that render a conversation's beginning unlike its whole."""
-        content = messages[index]["content"]
-        mark = self._unused(text)
-        marked = [{**m, "content": mark} if i == index else m for i, m in enumerate(messages)]
-        before, found, after = self._render(marked).partition(mark)
+        message = row.messages[index]
+        before, found, after = self.template.around(row, index, text)
         end = len(text) - len(after)
-        whole = text.startswith(before) and text.endswith(after)
-        if not found or not whole or text[len(before) : end].strip() != content.strip():
-            raise RowError(f"the chat template rewrites turn {index + 1}")
-        ending = re.match(r"\s*", after)
-        skipped = ending.end() if ending else 0
-        for token in map(str, self.tokenizer.added_tokens_decoder.values()):
-            if after.startswith(token, skipped):
-                return len(before), end + skipped + len(token)
-        return len(before), end
+        if found and text.startswith(before) and text.endswith(after) and len(before) <= end:
+            shown, content = text[len(before) : end].strip(), message["content"].strip()
+            reasoning = message.get("reasoning_content")
+            if shown == content and (not reasoning or reasoning.strip() in text):
+                begin = len(before) if start is None else min(start, len(before))
+                return begin, self._behind_token(text, end)
+            if shown in content:
+                return None
+        raise RowError(f"the chat template rewrites turn {index + 1}")
 
-    def _encode(self, text: str, hidden: Hidden | None) -> Iterator[tuple[int, int, int]]:
-        """(token, first character, character after the last) over a rendered text."""
+    def _encode(self, text: str, hidden: Hidden | None) -> tuple[list[int], list[int]]:
+        """Tokens of a rendered text, and the character at which each begins."""
         if hidden is None:
-            yield from self._pieces(text, 0)
-            return
+            return self._piece(text)
+        ids: list[int] = []
+        begins: list[int] = []
+
+        def add(tokens: Sequence[int], places: Iterable[int]) -> None:
+            ids.extend(tokens)
+            begins.extend(places)
+
         place = 0
         for match in hidden.mark.finditer(text):
-            yield from self._pieces(text[place : match.start()], place)
-            plain = self._ids(hidden.texts[int(match[1])], split_special_tokens=True)["input_ids"]
-            yield from ((token, match.start(), match.end()) for token in plain)
+            tokens, places = self._piece(text[place : match.start()])
+            add(tokens, (at + place for at in places))
+            plain = self._plain(hidden.texts[int(match[1])])
+            add(plain, [match.start()] * len(plain))
             place = match.end()
-        yield from self._pieces(text[place:], place)
+        tokens, places = self._piece(text[place:])
+        add(tokens, (at + place for at in places))
+        return ids, begins
 
-    def _pieces(self, text: str, offset: int) -> Iterator[tuple[int, int, int]]:
-        said = self._ids(text, return_offsets_mapping=True)
-        for token, (begin, end) in zip(said["input_ids"], said["offset_mapping"], strict=True):
-            yield token, begin + offset, end + offset
+    def _piece(self, text: str) -> tuple[list[int], list[int]]:
+        said = self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+        return said.ids, [begin for begin, _ in said.offsets]
 
-    def _ids(self, text: str, **settings: Any) -> Any:
-        return self.tokenizer(
-            text, add_special_tokens=False, return_attention_mask=False, **settings
-        )
+    def _plain(self, text: str) -> list[int]:
+        """Tokens of a text in which a special token's name is only text."""
+        backend = self.tokenizer.backend_tokenizer
+        backend.encode_special_tokens = True
+        try:
+            return list(backend.encode(text, add_special_tokens=False).ids)
+        finally:
+            backend.encode_special_tokens = False
 
     def _end_last_answer(self, row: Conversation, ids: list[int], labels: list[int]) -> None:
         """Give a last answer whose template has no end-of-turn token the tokenizer's own."""
         last = len(row.messages) - 1
         learnt = [i for i, label in enumerate(labels) if label != IGNORED]
-        if last not in row.learnt or not learnt or ids[learnt[-1]] in self.added_ids:
+        if last not in row.learnt or not learnt or ids[learnt[-1]] in self._ends.values():
             return
         if self.tokenizer.eos_token_id is not None:
             del ids[learnt[-1] + 1 :], labels[learnt[-1] + 1 :]

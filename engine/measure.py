@@ -17,7 +17,7 @@ from engine.report import (
     process_memory_bytes,
     process_memory_peak_bytes,
 )
-from engine.spec import Strategy
+from engine.spec import ParallelTable
 
 
 class Clock:
@@ -60,17 +60,18 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
 
     Waiting is what a rank spends in collectives: from the moment its last gradient is handed over
     until the backward pass returns, and in the small gathers of the loss. A single rank has nobody
-    to wait for. Under ZeRO-3 collectives are inside the forward pass and cannot be told apart this
-    way, so its waiting is unknown.
+    to wait for. Under ZeRO and FSDP collectives are inside the passes and the step and cannot be
+    told apart this way, so the waiting is unknown.
     """
 
     def __init__(
-        self, report: Report, device: torch.device, strategy: Strategy, *, tokens_before: int
+        self, report: Report, device: torch.device, parallel: ParallelTable, *, tokens_before: int
     ) -> None:
         """`tokens_before` were seen by all ranks in the attempts that this one goes on from."""
         self.report = report
         self.clock = Clock(device)
-        self.strategy = strategy
+        self.alone = parallel.ranks == 1
+        self.reduces = not self.alone and parallel.strategy in ("ddp", "layer_split")
         self.tokens_before = self.tokens_seen = tokens_before
         self.total_steps = 0
         self.step_seconds: list[float] = []
@@ -89,7 +90,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     def attach(self, trainer: Any) -> None:
         """Listen to a trainer's batches and collectives."""
         trainer.get_batch_samples = self._timed_batches(trainer.get_batch_samples)
-        if self.strategy == "ddp":
+        if self.reduces:
             trainer.accelerator.gather = self._timed_gather(trainer.accelerator.gather)
             trainer.accelerator.backward = self._timed_backward(trainer.accelerator.backward)
         self._wrapped = lambda: trainer.model_wrapped
@@ -164,7 +165,8 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self.clock.synchronize()
         now = time.perf_counter()
         seconds = now - (self._started or now)
-        waited = self._drain(0) + self._gathered if self.strategy == "ddp" else None
+        waited = self._drain(0) + self._gathered if self.reduces else None
+        known = self.alone or self.reduces
         tokens = sum(int(count) for count, _ in self._counts)
         self.step_seconds.append(seconds)
         self.tokens += tokens
@@ -175,7 +177,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self._add(
             steps=1,
             seconds=seconds,
-            own_seconds=None if self.strategy == "zero3" else max(0.0, seconds - (waited or 0.0)),
+            own_seconds=max(0.0, seconds - (waited or 0.0)) if known else None,
             wait_seconds=waited,
             data_seconds=self._data_seconds,
             tokens=tokens,
@@ -227,6 +229,12 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
             tokens_seen=self.tokens_seen,
             epoch=state.epoch,
         )
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Forget the collectives of an evaluation: they are no part of the next step."""
+        self._waits.clear()
 
     def measured(self) -> dict[str, Any]:
         """This rank's own part of `result.json`; step times are in seconds, the median of them."""

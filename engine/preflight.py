@@ -23,25 +23,25 @@ class MissingDevicesError(Exception):
 
 
 def visible(
-    wanted: ParallelTable, here: Sequence[str], allowed: str | None, ranks: int | None = None
+    wanted: ParallelTable, here: Sequence[str], allowed: str | None, count: int | None = None
 ) -> tuple[str, str]:
     """(value of the variable that makes devices visible, what to tell the user or "").
 
     `here` names the devices of this machine; `allowed` is the variable as it was found: a
-    scheduler's choice among them. `ranks` are those on this machine, all of the run when None.
+    scheduler's choice among them. `count` are wanted on this machine, all of the run when None.
     Raises MissingDevicesError when the devices do not suffice.
     """
-    ranks = wanted.num_devices if ranks is None else ranks
+    count = wanted.num_devices if count is None else count
     missing = [device for device in wanted.devices if device not in here]
-    if len(wanted.devices) == ranks and not missing:
+    if len(wanted.devices) == count and not missing:
         return ",".join(wanted.devices), ""
     offered = here if allowed is None else [part for part in allowed.split(",") if part]
-    if len(offered) < ranks:
+    if len(offered) < count:
         raise MissingDevicesError(
-            f"the run asks for {ranks} {wanted.device_kind} devices and "
+            f"the run asks for {count} {wanted.device_kind} devices and "
             f"{len(offered)} are here: change num_devices in spec.toml and RANKS in run.sh"
         )
-    taken = ",".join(offered[:ranks])
+    taken = ",".join(offered[:count])
     note = f"{', '.join(missing)} not on this machine: taking {taken}" if missing else ""
     return taken, note
 
@@ -86,11 +86,11 @@ def check(spec: Path, ranks: int, nodes: int = 1) -> str:
     be used, MissingDevicesError for too few devices.
     """
     wanted = read_spec(spec).parallel
-    if wanted.num_devices != ranks * nodes:
+    if wanted.ranks != ranks * nodes:
         on = f" on each of {nodes} machines" if nodes > 1 else ""
         raise RunError(
             "bad_spec",
-            f"{spec}: num_devices is {wanted.num_devices}, but run.sh starts {ranks} ranks{on}: "
+            f"{spec}: num_devices makes {wanted.ranks} ranks, but run.sh starts {ranks}{on}: "
             "change RANKS in run.sh too",
         )
     if wanted.device_kind == "cpu":

@@ -1,62 +1,43 @@
-"""Prepare: a data file becomes tokens on disk, once, with a report of what was kept and why not."""
+"""Prepare: data sets become tokens on disk, once, with a report of what was kept and why not.
+
+`python -m engine.prepare spec.toml --run RUN` is the stage of a run. With `--preview` it shows
+instead what a data set would become, as JSON lines, and writes nothing: see `engine.preview`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine.data import (
-    IGNORED,
-    ChatTokenizer,
-    Format,
-    RowError,
-    Tokens,
-    chat_template,
-    conversation,
-    format_of,
-    read_rows,
-)
+from engine import sets, tokenise
+from engine.adapter import check_folder
+from engine.advice import advice
+from engine.arrange import HELD_OUT, TRAINED_ON, arrange
+from engine.data import chat_template
+from engine.examples import maker
 from engine.failure import RunError, command
 from engine.fetch import read_fetched, read_spec
 from engine.record import read_json, tell, write_json
-from engine.spec import DataTable, Spec
+from engine.rowfile import RowFile, keep_only
+from engine.rows import tables
+from engine.rows.sources import Source
+from engine.spec import Spec
+from engine.tokenise import NAMED_ROWS, Counts, Work
 
-DROPPED_SHOWN = 100
-ROWS_PER_BATCH = 1000
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
-
-
-@dataclass(kw_only=True, slots=True)
-class Counts:
-    """What became of the rows so far."""
-
-    rows: int = 0
-    dropped_rows: int = 0
-    dropped: list[dict[str, Any]] = field(default_factory=list)
-    cut_rows: int = 0
-    lengths: list[int] = field(default_factory=list)
-    trained_tokens: int = 0
-
-    def drop(self, line: int, reason: RowError) -> None:
-        """Count a row that is not used; the first hundred are named."""
-        self.dropped_rows += 1
-        if len(self.dropped) < DROPPED_SHOWN:
-            self.dropped.append({"line": line, "reason": str(reason)})
-
-    def keep(self, tokens: Tokens) -> None:
-        """Count a row that is used."""
-        self.cut_rows += tokens.cut
-        self.lengths.append(len(tokens.input_ids))
-        self.trained_tokens += sum(label != IGNORED for label in tokens.labels[1:])
+DROPPED_TOLD = 20
+PROGRESS_SECONDS = 5.0
+PREPARED_VERSION = 3
+"""Counts up when the same data and settings make other tokens than before."""
 
 
 def prepare(spec: Spec, run: Path) -> dict[str, Any]:
@@ -66,16 +47,16 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     model without a usable tokenizer or template.
     """
     model = read_fetched(run).path
-    path = Path(spec.data.data).expanduser()
-    if not path.is_file():
-        raise RunError("bad_data", f"{path}: no such data file")
+    check_folder(spec)
+    found = sets.find_sources(spec.data.data)
+    apart = sets.find_sources(spec.data.eval_data) if spec.data.eval_data else ()
     tokenizer = load_tokenizer(model)
-    template = chat_template(spec.model.template, tokenizer)
-    data_hash = _hash(spec.data, path, model, template)
+    made = maker(spec.method.stage, tokenizer, spec.model.template, spec.data.max_length)
+    data_hash = _hash(spec, (*found, *apart), model, _template(spec, tokenizer))
     there = _read_report(run)
     if there is not None and there["data_hash"] == data_hash:
         return there
-    chat = ChatTokenizer(tokenizer, template, spec.data.max_length)
+    work = sets.work_for(spec.data, spec.method.stage, made)
     part = run / "prepared.tmp"
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -83,7 +64,11 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     except FileNotFoundError:  # it is not made again: somebody removed it
         raise RunError("disk_full", f"{run}: the run folder is gone") from None
     try:
-        report = _write(spec, path, chat, part, data_hash)
+        report = _taken_over(run, part, data_hash, found) or _write(
+            spec, found, apart, work, part, _Progress(run)
+        )
+        report = {**report, "data_hash": data_hash, "template": _template_name(spec)}
+        write_json(part / "report.json", report)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -98,10 +83,7 @@ def load_tokenizer(model: Path) -> Any:
     Raises RunError (bad_spec) when there is none that can say where its tokens come from.
     """
     from transformers import AutoTokenizer
-    from transformers.utils import logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(model), trust_remote_code=False)
     except Exception as error:
@@ -112,131 +94,158 @@ def load_tokenizer(model: Path) -> Any:
     return tokenizer
 
 
-def _write(
-    spec: Spec, path: Path, chat: ChatTokenizer, folder: Path, data_hash: str
-) -> dict[str, Any]:
-    counts = Counts()
-    rows = read_rows(path)
-    data_format, rows = _format(spec.data, path, rows)
-    _write_arrow(_tokens(rows, data_format, spec.data, chat, counts), folder / "rows.arrow")
-    _check(counts, spec.data, path)
-    report = {
-        "schema": 1,
-        "rows": counts.rows,
-        "kept": len(counts.lengths),
-        "dropped": counts.dropped,
-        "dropped_rows": counts.dropped_rows,
-        "cut_rows": counts.cut_rows,
-        "lengths": percentiles(counts.lengths),
-        "total_tokens": sum(counts.lengths),
-        "trained_tokens": counts.trained_tokens,
-        "data_hash": data_hash,
-        "format": data_format,
-        "template": spec.model.template or "the model's own",
+def _template_name(spec: Spec) -> str:
+    if spec.method.stage == "pretrain":
+        return "none"
+    return spec.model.template or "the model's own"
+
+
+def _template(spec: Spec, tokenizer: Any) -> str:
+    plain = spec.method.stage == "pretrain"
+    return "" if plain else chat_template(spec.model.template, tokenizer)
+
+
+def _taken_over(
+    run: Path, part: Path, data_hash: str, found: Sequence[Source]
+) -> dict[str, Any] | None:
+    """What another run beside this one prepared of the same rows by the same settings."""
+    for file in sorted(run.parent.glob("*/prepared/report.json")):
+        other = file.parent.parent
+        report = _read_report(other)
+        if other == run or report is None or report["data_hash"] != data_hash or not _is_own(other):
+            continue
+        with suppress(OSError):
+            for name in (TRAINED_ON, HELD_OUT):
+                if name == TRAINED_ON or report["eval_examples"]:
+                    _link(file.parent / name, part / name)
+            return _under_names(report, [str(source.path) for source in found])
+        for name in (TRAINED_ON, HELD_OUT):
+            (part / name).unlink(missing_ok=True)
+    return None
+
+
+def _link(there: Path, here: Path) -> None:
+    """Prepared rows are never changed, so two runs can share them; a copy where links end."""
+    try:
+        os.link(there, here)
+    except OSError:
+        shutil.copyfile(there, here)
+
+
+def _is_own(run: Path) -> bool:
+    """Whether nobody else can have written into what a run prepared."""
+    folder = run.stat()
+    private = folder.st_uid == os.getuid() and not folder.st_mode & 0o077
+    inside = [run, run / "prepared", run / "prepared/rows.arrow"]
+    mine = (path.stat() for path in inside)
+    return private or all(f.st_uid == os.getuid() and not f.st_mode & 0o022 for f in mine)
+
+
+def _under_names(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """A report of the same rows in files that may be called otherwise."""
+    renamed = {part["file"]: name for part, name in zip(report["sets"], names, strict=True)}
+    return {
+        **report,
+        "sets": [{**part, "file": renamed[part["file"]]} for part in report["sets"]],
+        "dropped": [{**row, "file": renamed[row["file"]]} for row in report["dropped"]],
     }
-    write_json(folder / "report.json", report)
-    return report
 
 
-def _format(
-    table: DataTable, path: Path, rows: Iterator[tuple[int, Any]]
-) -> tuple[Format, Iterator[tuple[int, Any]]]:
-    """The format asked for or told by the first row that can be read, and all rows."""
-    if table.data_format != "auto":
-        return table.data_format, rows
-    seen: list[tuple[int, Any]] = []
-    for line, row in rows:
-        seen.append((line, row))
-        if isinstance(row, RowError):
-            continue
-        try:
-            found = format_of(row)
-        except RowError as error:
-            raise RunError("bad_data", f"{path}: line {line}: {error}") from None
-        return found, _chain(seen, rows)
-    if seen:
-        line, reason = seen[0]
-        raise RunError("bad_data", f"{path}: line {line}: {reason}; no row can be read")
-    raise RunError("bad_data", f"{path}: has no rows")
+class _Progress:
+    """Tells the run's dashboard how far it is, every few seconds."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._rows = 0
+        self._told = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        """That many more rows are done."""
+        self._rows += rows
+        if time.monotonic() - self._told >= PROGRESS_SECONDS:
+            self._told = time.monotonic()
+            detail = f"{self._rows:,} rows"
+            tell(self._run, {}, "phase", phase="preparing", progress=None, detail=detail)
 
 
-def _chain(
-    seen: list[tuple[int, Any]], rest: Iterator[tuple[int, Any]]
-) -> Iterator[tuple[int, Any]]:
-    yield from seen
-    yield from rest
+def _write(
+    spec: Spec,
+    found: Sequence[Source],
+    apart: Sequence[Source],
+    work: Work,
+    folder: Path,
+    progress: _Progress,
+) -> dict[str, Any]:
+    """Both the rows to train on and a second set to evaluate on, if there is one."""
+    report = _write_rows(spec, found, work, folder / TRAINED_ON, progress)
+    held = _write_rows(spec, apart, work, folder / HELD_OUT, progress) if apart else None
+    return {**report, **arrange(spec, folder), "eval": held, "stage": spec.method.stage}
 
 
-def _tokens(
-    rows: Iterator[tuple[int, Any]],
-    data_format: Format,
-    table: DataTable,
-    chat: ChatTokenizer,
-    counts: Counts,
-) -> Iterator[Tokens]:
-    for line, row in rows:
-        counts.rows += 1
-        try:
-            if isinstance(row, RowError):
-                raise row
-            tokens = chat.tokens(conversation(row, data_format, table.system))
-        except RowError as reason:
-            counts.drop(line, reason)
-            continue
-        counts.keep(tokens)
-        yield tokens
+def _write_rows(
+    spec: Spec, found: Sequence[Source], work: Work, path: Path, progress: _Progress
+) -> dict[str, Any]:
+    whole, parts, ranges = Counts(), [], []
+    columns = tokenise.schema(work.maker.columns)
+    named: list[dict[str, Any]] = []
+    with RowFile(path, columns) as out:
+        for source in found:
+            counts, row_format = _write_set(source, work, out, progress)
+            ranges.append((whole.kept, whole.kept + counts.kept))
+            named += sets.dropped_rows(source, counts)
+            parts.append(sets.set_report(source, counts, row_format))
+            whole.add(counts)
+    reason = sets.refusal(whole, spec.data, found, named, work.reading)
+    if reason is not None:
+        raise RunError("bad_data", reason)
+    taken = sets.rows_taken(found, ranges, spec.training.seed)
+    if taken is not None:
+        keep_only(path, taken)
+    return {
+        **sets.summary(whole, sets.cut_length(spec.method.stage, spec.data)),
+        "schema": 1,
+        "kept": whole.kept if taken is None else len(taken),
+        "usable": whole.kept,
+        "dropped": named[:NAMED_ROWS],
+        "sets": parts,
+        "format": ", ".join(sorted({str(part["format"]) for part in parts})),
+    }
 
 
-def _write_arrow(rows: Iterator[Tokens], path: Path) -> None:
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    columns = {"input_ids": pa.list_(pa.int32()), "labels": pa.list_(pa.int32())}
-    schema = pa.schema(columns)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-        for batch in batches(rows, ROWS_PER_BATCH):
-            arrays = [
-                pa.array([getattr(t, name) for t in batch], columns[name]) for name in columns
-            ]
-            stream.write_batch(pa.record_batch(arrays, schema=schema))
-
-
-def percentiles(lengths: Sequence[int]) -> dict[str, int]:
-    """Smallest, median, 95th percentile (nearest rank) and largest of token counts."""
-    ordered = sorted(lengths)
-
-    def rank(share: int) -> int:
-        return ordered[max(0, -(-len(ordered) * share // 100) - 1)]
-
-    return {"min": ordered[0], "median": rank(50), "p95": rank(95), "max": ordered[-1]}
+def _write_set(
+    source: Source, work: Work, out: RowFile, progress: _Progress
+) -> tuple[Counts, str | None]:
+    """Append the usable rows of one set; what became of its rows, and their format."""
+    counts, said = Counts(), None
+    for batch in sets.set_batches(source, work):
+        counts.add(batch.counts)
+        said = said or batch.format
+        out.write(batch.content)
+        progress.add(batch.counts.rows)
+    return counts, said
 
 
-def batches(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of at most `size` items."""
-    while batch := list(itertools.islice(items, size)):
-        yield batch
+def _is_random(spec: Spec, found: Sequence[Source]) -> bool:
+    """Whether the seed decides which rows there are, or their order."""
+    sampled = any(source.rows is not None or source.weight != 1 for source in found)
+    return sampled or spec.data.eval_split > 0 or spec.method.stage == "kto"
 
 
-def _check(counts: Counts, table: DataTable, path: Path) -> None:
-    if counts.rows == 0:
-        raise RunError("bad_data", f"{path}: has no rows")
-    percent = 100 * counts.dropped_rows / counts.rows
-    if counts.lengths and percent <= table.max_dropped_percent:
-        return
-    first = counts.dropped[0]
-    raise RunError(
-        "bad_data",
-        f"{path}: {counts.dropped_rows} of {counts.rows} rows cannot be used ({percent:.1f} %, "
-        f"{table.max_dropped_percent:g} % allowed); the first is line {first['line']}: "
-        f"{first['reason']}",
-    )
-
-
-def _hash(table: DataTable, path: Path, model: Path, template: str) -> str:
+def _hash(spec: Spec, found: Sequence[Source], model: Path, template: str) -> str:
     """What the tokens depend on, as one SHA-256."""
     whole = hashlib.sha256()
-    settings = table.model_dump(exclude={"data"})
-    whole.update(json.dumps(["prepared 1", settings, template], sort_keys=True).encode())
-    for file in [path, *(model / name for name in TOKENIZER_FILES)]:
+    settings = spec.data.model_dump(exclude={"data", "eval_data"})
+    settings["eval_data"] = spec.data.eval_data is not None
+    taken = [[source.rows, source.weight] for source in found]
+    depends = ["prepared", PREPARED_VERSION, spec.method.stage, settings, taken]
+    depends += [spec.training.seed if _is_random(spec, found) else None, template]
+    whole.update(json.dumps(depends, sort_keys=True).encode())
+    data = [
+        file
+        for source in found
+        for file in (tables.folder_files(source.path) if source.path.is_dir() else [source.path])
+    ]
+    for file in [*data, *(model / name for name in TOKENIZER_FILES)]:
         if file.is_file():
             with file.open("rb") as content:
                 whole.update(hashlib.file_digest(content, "sha256").digest())
@@ -262,7 +271,7 @@ def read_report(run: Path) -> dict[str, Any]:
 
 def cut_warning(report: Mapping[str, Any], max_length: int) -> str:
     """What a run with rows that did not fit has to say; empty when all did."""
-    cut, kept = report["cut_rows"], report["kept"]
+    cut, kept = report["cut_rows"], report.get("usable", report["kept"])
     if not cut:
         return ""
     whose, be = ("its", "is") if cut == 1 else ("their", "are")
@@ -274,6 +283,10 @@ def cut_warning(report: Mapping[str, Any], max_length: int) -> str:
 
 def main() -> int:
     """Prepare the data of a spec; the exit code."""
+    if "--preview" in sys.argv[1:]:
+        from engine import preview
+
+        return preview.main([word for word in sys.argv[1:] if word != "--preview"])
     parser = argparse.ArgumentParser(prog="engine.prepare", description=__doc__)
     parser.add_argument("spec", type=Path)
     parser.add_argument("--run", type=Path, default=Path())
@@ -283,16 +296,52 @@ def main() -> int:
         run = options.run.absolute()
         spec = read_spec(options.spec)
         report = prepare(spec, run)
-        print(  # noqa: T201
-            f"{report['kept']} of {report['rows']} rows kept, "
-            f"{report['trained_tokens']} of {report['total_tokens']} tokens learnt"
-        )
-        warning = cut_warning(report, spec.data.max_length)
-        if warning:
+        for line in told(report):
+            print(line)  # noqa: T201
+        for warning in [*warnings(report, spec.data.max_length), *advice(report, spec)]:
             print(warning, file=sys.stderr)  # noqa: T201
             tell(run, {}, "warn", text=warning)
 
     return command(body)
+
+
+def told(report: Mapping[str, Any]) -> list[str]:
+    """A report in a few lines."""
+    share = 100 * report["trained_tokens"] / report["total_tokens"]
+    spread = ", ".join(f"{name} {value:,}" for name, value in report["lengths"].items())
+    lines = [
+        f"{report['usable']:,} of {report['rows']:,} rows can be used, {report['cut_rows']:,} of "
+        f"them cut; an epoch has {report['kept']:,}",
+        f"tokens in a row: {spread}",
+        f"{report['trained_tokens']:,} of {report['total_tokens']:,} tokens are learnt "
+        f"({share:.1f} %)",
+    ]
+    trained, held = report["examples"], report["eval_examples"]
+    what = "blocks" if report["stage"] == "pretrain" else "rows"
+    if held or what == "blocks":
+        evaluated = f", {held:,} to evaluate on" if held else ""
+        lines[0] += f"; {trained:,} {what} to train on{evaluated}"
+    for row in report["dropped"][:DROPPED_TOLD]:
+        lines.append(f"dropped: {row['file']}, {row['unit']} {row['line']}: {row['reason']}")
+    more = report["dropped_rows"] - len(lines[3:])
+    return [*lines, f"dropped: {more:,} more"] if more > 0 else lines
+
+
+def warnings(report: Mapping[str, Any], max_length: int) -> list[str]:
+    """What the user of a run should know of its data."""
+    said = [cut_warning(report, max_length)]
+    if report["unfilled_rows"]:
+        said.append(
+            f"{report['unfilled_rows']:,} rows have {{{{NAME}}}} or {{{{AUTHOR}}}} in them: set "
+            "model_name and model_author, or they are learnt as they stand"
+        )
+    for part in report["sets"]:
+        if part["taken"] > part["usable"]:
+            said.append(
+                f"{part['file']}: {part['usable']:,} usable rows, seen {part['taken']:,} times "
+                "in an epoch: some repeat"
+            )
+    return [text for text in said if text]
 
 
 if __name__ == "__main__":

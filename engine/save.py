@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -15,9 +14,11 @@ import torch
 import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from engine.adapter import save_plain, takes_from_weights
 from engine.failure import RunError
 from engine.fetch import Fetched
 from engine.measure import StepMeter
+from engine.outcome import model_card
 from engine.record import read_json, write_json
 from engine.report import Report
 from engine.spec import Spec
@@ -25,6 +26,8 @@ from engine.spec import Spec
 COMPLETE = "complete.json"
 """Written into a checkpoint last: its files and their sizes."""
 STOP_CHECK_SECONDS = 1.0
+NOT_SHOWN = ("samples_per_second", "steps_per_second", "epoch", "num_tokens")
+"""What the trainer counts in an evaluation beside its metrics."""
 
 
 class Checkpoints(TrainerCallback):  # type: ignore[misc]
@@ -53,10 +56,16 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
             self.stopped = self._agree_to_stop(args, state.global_step)
         if self.stopped and args.save_strategy != "no":
             control.should_save = control.should_training_stop = True
+            control.should_evaluate = False
         if control.should_save:
-            require(self.run)
+            self._about_to_save(control)
+        if control.should_evaluate:
             control.should_log = True
-            self._save_started = time.monotonic()
+
+    def _about_to_save(self, control: TrainerControl) -> None:
+        require(self.run)
+        control.should_log = True
+        self._save_started = time.monotonic()
 
     def _agree_to_stop(self, args: TrainingArguments, step: int) -> bool:
         """Whether any rank sees `stop`; also agrees on the step of the next look.
@@ -87,7 +96,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         Raises RunError (nan).
         """
         logs = logs or {}
-        watched = ("loss",) if self.scales_loss else ("loss", "grad_norm")
+        watched = ("loss", "eval_loss") if self.scales_loss else ("loss", "eval_loss", "grad_norm")
         for name in watched:
             value = logs.get(name)
             if value is not None and not math.isfinite(value):
@@ -96,8 +105,45 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
                     f"{name} is {value} at step {state.global_step}: lower learning_rate "
                     f"(now {args.learning_rate:g}) or look at the data of this step",
                 )
-        if control.should_save:
+        if control.should_evaluate and "loss" in logs:
+            self.report.phase("evaluating")
+        elif control.should_save:
             self.report.phase("stopping" if self.stopped else "saving")
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Find the best checkpoint again: a run folder may have been moved since it was noted."""
+        if state.best_global_step is None:
+            return
+        best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+        if is_complete(best):
+            state.best_model_checkpoint = str(best)
+            return
+        self.report.warn(f"the best checkpoint, {best.name}, is gone: the best is looked for anew")
+        state.best_model_checkpoint = state.best_metric = state.best_global_step = None
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Say what was measured, and save the model whenever it is the best so far."""
+        measured = metrics or {}
+        value = measured[args.metric_for_best_model]
+        best = state.best_metric
+        is_best = best is None or (value > best if args.greater_is_better else value < best)
+        if is_best and not control.should_save:
+            control.should_save = True
+            self._about_to_save(control)
+        if state.is_world_process_zero:
+            self.report.write("eval", **_evaluated(measured), best=is_best)
+        phase = "stopping" if self.stopped else "saving" if control.should_save else "training"
+        total = {"total_steps": state.max_steps} if phase == "training" else {}
+        self.report.phase(phase, **total)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -109,7 +155,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
             sizes = _sizes(folder)
             said = {"step": state.global_step, "tokens_seen": self.meter.tokens_seen}
             write_json(folder / COMPLETE, {**said, "files": sizes})
-            _remove_old(Path(args.output_dir), self.keep)
+            _remove_old(Path(args.output_dir), self.keep, best=state.best_global_step)
             self.report.write(
                 "saved",
                 path=str(folder),
@@ -147,9 +193,19 @@ def _by_step(folder: Path) -> list[Path]:
     return [path for match, path in sorted((int(m[1]), p) for m, p in found if m)]
 
 
-def _remove_old(folder: Path, keep: int) -> None:
+def _remove_old(folder: Path, keep: int, *, best: int | None) -> None:
+    """Remove all complete checkpoints but the newest ones, and the best one wherever it is."""
     for path in [path for path in _by_step(folder) if is_complete(path)][:-keep]:
-        shutil.rmtree(path, ignore_errors=True)
+        if path.name != f"checkpoint-{best}":
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _evaluated(metrics: dict[str, Any]) -> dict[str, Any]:
+    """What an evaluation measured, as an event has it: the loss first, then the stage's own."""
+    named = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+    seconds = named.pop("runtime", None)
+    shown = {name: value for name, value in sorted(named.items()) if name not in NOT_SHOWN}
+    return {"metrics": {"loss": shown.pop("loss"), **shown}, "seconds": seconds}
 
 
 def is_complete(checkpoint: Path) -> bool:
@@ -225,12 +281,15 @@ def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Re
     # PEFT notes the folder the base was loaded from; elsewhere only its name can be found again.
     for adapter in getattr(trainer.model, "peft_config", {}).values():
         adapter.base_model_name_or_path = spec.model.model
-    trainer.save_model(str(part))
+    write_weights(trainer, spec, part)
     barrier()
     if not main:
         return
     for leftover in ("training_args.bin", "optimizer.pt"):
         (part / leftover).unlink(missing_ok=True)
+    shutil.rmtree(part / "ref", ignore_errors=True)  # the adapter that training was held to
+    if takes_from_weights(spec):
+        save_plain(trainer.accelerator.unwrap_model(trainer.model), part, run)
     (part / "README.md").write_text(model_card(spec, fetched), encoding="utf-8")
     if folder.exists():
         os.replace(folder, run / "model.old")
@@ -241,41 +300,40 @@ def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Re
     report.write("saved", path=str(folder), bytes=size, seconds=seconds)
 
 
-def model_card(spec: Spec, fetched: Fetched) -> str:
-    """README.md of the tuned model: what it was made from, and how."""
-    name = spec.model.model
-    licence = base_licence(fetched.path)
-    front = {
-        "base_model": name if fetched.source != "local" else None,
-        "license": licence,
-        "library_name": "transformers" if spec.method.method == "full" else "peft",
-    }
-    lines = [f"{key}: {json.dumps(value)}" for key, value in front.items() if value]
-    training = spec.training
-    facts = {
-        "Base model": name,
-        "Base revision": fetched.revision or "unknown",
-        "Base licence": licence or "unknown",
-        "Method": spec.method.method
-        + ("" if spec.method.method == "full" else f", rank {spec.method.lora_rank}"),
-        "Effective batch size": training.effective_batch_size,
-        "Learning rate": f"{training.learning_rate:g}, {training.lr_scheduler_type}",
-        "Tokens per row": f"at most {spec.data.max_length}",
-        "Seed": training.seed,
-    }
-    table = [f"- {key}: {value}" for key, value in facts.items()]
-    return "\n".join(["---", *lines, "---", "", "# Fine-tuned model", "", *table, ""])
+def write_weights(trainer: Any, spec: Spec, folder: Path) -> None:
+    """Weights, configuration and tokenizer; all ranks take part.
+
+    Of the trainer's own ways only ZeRO-3's is used: with FSDP it would write nothing, or gather an
+    adapter's base too, and with ZeRO-1 and -2 it would write tied weights twice.
+    """
+    if spec.parallel.strategy == "zero3":
+        trainer.save_model(str(folder))
+        return
+    sharded = spec.parallel.strategy == "fsdp"
+    weights = whole_weights(trainer.model, spec) if sharded else None
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(str(folder), state_dict=weights)
+        trainer.processing_class.save_pretrained(str(folder))
 
 
-def base_licence(folder: Path) -> str | None:
-    """The licence that the base model's own card names."""
-    try:
-        text = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    front = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
-    found = re.search(r"^license:\s*(\S+)\s*$", front[1], re.MULTILINE) if front else None
-    return found[1].strip("'\"") if found else None
+def whole_weights(model: torch.nn.Module, spec: Spec) -> dict[str, torch.Tensor]:
+    """What FSDP shards, gathered into rank 0's host memory; of an adapter nothing else.
+
+    FSDP trains a float32 copy: all weights go back to the number format they came in.
+    """
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    adapter = spec.method.method != "full"
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=adapter)
+    weights = get_model_state_dict(model, options=options)
+    if adapter or not weights:
+        return weights
+    dtype = getattr(torch, spec.model.dtype)
+    whole: dict[int, torch.Tensor] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        # Tied weights stay one tensor, so that they are written once.
+        weights[name] = whole.setdefault(id(parameter), weights[name].to(dtype))
+    return weights
 
 
 def gather(value: dict[str, Any]) -> list[dict[str, Any]]:
@@ -285,35 +343,3 @@ def gather(value: dict[str, Any]) -> list[dict[str, Any]]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
-
-
-def result(run: Path, ranks: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """`result.json`: what every rank measured beside what the plan predicted.
-
-    Numbers are of this attempt: a resumed run counts the steps it made itself.
-    """
-    first = ranks[0]
-    busy = first["training_seconds"]
-    losses = first["losses"] or [None]
-    return {
-        "schema": 1,
-        "measured": {
-            "memory_peak_bytes": [rank["memory_peak_bytes"] for rank in ranks],
-            "process_memory_peak_bytes": [rank["process_memory_peak_bytes"] for rank in ranks],
-            "tokens_per_second": sum(rank["tokens"] for rank in ranks) / busy if busy else None,
-            "step_seconds": first["step_seconds"],
-            "steps": first["steps"],
-            "train_loss_first": losses[0],
-            "train_loss_last": losses[-1],
-            "seconds": round(seconds, 3),
-        },
-        "predicted": _predicted(run),
-    }
-
-
-def _predicted(run: Path) -> dict[str, Any] | None:
-    try:
-        memory = json.loads((run / "plan.json").read_text(encoding="utf-8"))["memory"]
-        return {"device_bytes": memory["device_bytes"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self, get_args
 import tomlkit
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -19,27 +18,34 @@ from pydantic import (
 )
 
 from engine.events import printable
+from engine.methods import METRICS, STAGE_FORMAT, MethodTable
+from engine.methods import STAGE_OF as STAGE_OF
+from engine.table import LARGEST, Table
 
-Method = Literal["full", "lora", "qlora"]
-Strategy = Literal["single", "ddp", "zero3"]
+Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "layer_split"]
 DeviceKind = Literal["cuda", "npu", "cpu"]
-
-
-LARGEST = 2**31 - 1
-"""Upper end of counts: what the trainer's libraries hold in 32 bits."""
 MOST_DEVICES = 65_536
-MOST_RANK = 2**20
-"""Far above the width of any matrix, which is the most an adapter's rank can use."""
 LONGEST_TIMEOUT_SECONDS = 7 * 24 * 3600
+
+
+ZERO_STAGES: Mapping[str, int] = {"zero1": 1, "zero2": 2, "zero3": 3}
+"""Strategy → stage of DeepSpeed's ZeRO."""
+OFFLOADS: Mapping[Strategy, tuple[str, ...]] = {
+    "zero2": ("optimizer",),
+    "zero3": ("optimizer", "parameters"),
+    "fsdp": ("parameters",),
+}
+"""Strategy → what it can keep off the devices."""
 
 
 class SpecError(ValueError):
     """A spec or a setting that cannot be used; the text says what, where and how to fix it."""
 
 
-def _module_names(text: str) -> str:
-    if not all(part.strip() for part in text.split(",")):
-        raise ValueError(f"{text!r} has an empty module name: write all-linear, or q_proj,v_proj")
+def _column_pairs(text: str | None) -> str | None:
+    pairs = [part.split("=") for part in (text or "").split(",")]
+    if text is not None and not all(len(pair) == 2 and all(map(str.strip, pair)) for pair in pairs):
+        raise ValueError(f"{text!r}: write ours=theirs, as instruction=question,output=answer")
     return text
 
 
@@ -55,13 +61,7 @@ def _some_steps(steps: int) -> int:
     return steps
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
-
-
-class ModelTable(_Table):
+class ModelTable(Table):
     """Which weights are trained."""
 
     model: str = Field(min_length=1)
@@ -78,62 +78,125 @@ class ModelTable(_Table):
     """A shipped chat template; None uses the model's own."""
 
 
-class DataTable(_Table):
+class DataTable(Table):
     """Which rows are learnt, and how they become tokens."""
 
     data: str = Field(min_length=1)
-    """A JSON or JSON Lines file."""
-    data_format: Literal["auto", "messages", "alpaca"] = "auto"
-    """Shape of a row; `auto` looks at the first one."""
+    """A data file or several, as `a.jsonl,b.parquet#500,c.csv*0.5`: rows taken, times seen."""
+    data_format: Literal[
+        "auto",
+        "messages",
+        "alpaca",
+        "query_response",
+        "prompt_completion",
+        "text",
+        "preference",
+        "kto",
+    ] = "auto"
+    """Shape of a row; `auto` looks at the first one of each set."""
+    columns: Annotated[str | None, AfterValidator(_column_pairs)] = None
+    """Names of a file's columns, as `instruction=question,output=answer`: ours=theirs."""
+    model_name: str | None = None
+    """What stands for `{{NAME}}` in the rows."""
+    model_author: str | None = None
+    """What stands for `{{AUTHOR}}` in the rows."""
     system: str | None = None
     """System text put before rows that have none."""
     max_length: int = Field(default=1024, ge=8, le=LARGEST)
     """Tokens a row may have; longer rows are cut at the end."""
     max_dropped_percent: float = Field(default=1.0, ge=0, le=100)
     """Rows that may be unusable, in percent, before the run refuses to start."""
+    eval_data: str | None = Field(default=None, min_length=1)
+    """A second file, of rows to evaluate on; None evaluates on `eval_split`, if on anything."""
+    eval_split: float = Field(default=0.0, ge=0, le=0.5)
+    """Share of the rows that is held out of training and evaluated on; same seed, same rows."""
 
-
-class MethodTable(_Table):
-    """Which parameters are trained."""
-
-    method: Method
-    """All weights, an adapter on 16- or 32-bit weights, or an adapter on 4-bit weights."""
-    lora_rank: int = Field(default=16, ge=1, le=MOST_RANK)
-    """Rank of the adapter; unused by `full`."""
-    lora_alpha: int = Field(default=32, ge=1, le=LARGEST)
-    """Scale of the adapter, divided by the rank."""
-    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of adapter inputs dropped in training."""
-    target_modules: Annotated[str, AfterValidator(_module_names)] = "all-linear"
-    """`all-linear`, or module names separated by commas."""
-
-
-class ParallelTable(_Table):
-    """How the ranks share the work."""
-
-    strategy: Strategy
-    """One device; a copy per device; or everything sharded by DeepSpeed ZeRO-3."""
-    device_kind: DeviceKind
-    """What a rank runs on."""
-    num_devices: int = Field(default=1, ge=1, le=MOST_DEVICES)
-    """Ranks of the run."""
-    devices: Annotated[tuple[str, ...], AfterValidator(_each_once)] = ()
-    """UUIDs of the devices, in rank order; empty when the kind has none."""
-    offload: Literal["none", "optimizer", "parameters"] = "none"
-    """What ZeRO-3 keeps in host memory; `parameters` includes the optimizer."""
-    ddp_timeout: int = Field(default=1800, ge=10, le=LONGEST_TIMEOUT_SECONDS)
-    """Seconds a collective may wait before the run is called hung."""
+    @property
+    def evaluates(self) -> bool:
+        """Whether there are rows to evaluate on."""
+        return self.eval_data is not None or self.eval_split > 0
 
     @model_validator(mode="after")
-    def _one_device_is_single(self) -> Self:
-        if self.strategy == "single" and self.num_devices != 1:
-            raise ValueError("strategy `single` has one device: set strategy=ddp or num_devices=1")
-        if self.offload != "none" and self.strategy != "zero3":
-            raise ValueError("offload needs strategy=zero3")
+    def _one_place_to_evaluate(self) -> Self:
+        if self.eval_data is not None and self.eval_split > 0:
+            raise ValueError(
+                "eval_data and eval_split are both set: a run evaluates on a file or on a share "
+                "of its own rows; leave one out"
+            )
         return self
 
 
-class TrainingTable(_Table):
+class ParallelTable(Table):
+    """How the ranks share the work."""
+
+    strategy: Strategy
+    """One device; a copy per rank (`ddp`); DeepSpeed ZeRO, which shards the optimizer (`zero1`),
+    the gradients too (`zero2`), or everything (`zero3`); PyTorch FSDP2, which shards everything
+    (`fsdp`); or each copy's layers spread over several devices (`layer_split`)."""
+    device_kind: DeviceKind
+    """What a rank runs on."""
+    num_devices: int = Field(default=1, ge=1, le=MOST_DEVICES)
+    """Devices of the run."""
+    devices_per_rank: int = Field(default=1, ge=1, le=MOST_DEVICES)
+    """Devices that one rank spreads its layers over; more than 1 only with `layer_split`."""
+    devices: Annotated[tuple[str, ...], AfterValidator(_each_once)] = ()
+    """UUIDs of the devices, in rank order; empty when the kind has none. With `layer_split` first
+    those that hold the first layers of each rank, then those that hold its next ones."""
+    offload: Literal["none", "optimizer", "parameters"] = "none"
+    """What leaves the devices between its uses; `parameters` includes the optimizer."""
+    offload_device: Literal["cpu", "nvme"] = "cpu"
+    """Where it goes: host memory, or files on a fast disk."""
+    nvme_path: str | None = Field(default=None, min_length=1)
+    """Folder of those files; each run makes one of its own in it."""
+    ddp_timeout: int = Field(default=1800, ge=10, le=LONGEST_TIMEOUT_SECONDS)
+    """Seconds a collective may wait before the run is called hung."""
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the run, each with its own rows."""
+        return self.num_devices // self.devices_per_rank
+
+    @model_validator(mode="after")
+    def _devices_make_whole_ranks(self) -> Self:
+        if self.strategy == "single" and self.num_devices != 1:
+            raise ValueError("strategy `single` has one device: set strategy=ddp or num_devices=1")
+        if self.strategy != "layer_split" and self.devices_per_rank != 1:
+            raise ValueError(
+                f"devices_per_rank is {self.devices_per_rank}, which only layer_split uses: "
+                "set strategy=layer_split or devices_per_rank=1"
+            )
+        if self.strategy == "layer_split" and self.devices_per_rank == 1:
+            raise ValueError(
+                "strategy `layer_split` needs 2 or more devices for each rank: "
+                f"set devices_per_rank={max(2, self.num_devices)} or strategy=ddp"
+            )
+        if self.num_devices % self.devices_per_rank:
+            raise ValueError(
+                f"num_devices {self.num_devices} is not a multiple of devices_per_rank "
+                f"{self.devices_per_rank}: every rank needs as many devices"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _offload_has_a_way_and_a_place(self) -> Self:
+        able = OFFLOADS.get(self.strategy, ())
+        if self.offload != "none" and self.offload not in able:
+            ways = " or ".join(name for name, kinds in OFFLOADS.items() if self.offload in kinds)
+            raise ValueError(f"offload={self.offload} needs strategy={ways}")
+        if self.offload_device == "nvme" and (self.strategy != "zero3" or self.offload == "none"):
+            raise ValueError(
+                "offload_device=nvme needs strategy=zero3 and an offload: "
+                "set offload=parameters, or offload_device=cpu"
+            )
+        if (self.nvme_path is None) == (self.offload_device == "nvme"):
+            raise ValueError(
+                "offload_device=nvme and nvme_path go together: "
+                "set both, or offload_device=cpu without nvme_path"
+            )
+        return self
+
+
+class TrainingTable(Table):
     """The optimisation, in Hugging Face's names."""
 
     num_train_epochs: float = Field(default=3.0, gt=0, le=1e6)
@@ -141,7 +204,7 @@ class TrainingTable(_Table):
     max_steps: Annotated[int, AfterValidator(_some_steps)] = Field(default=-1, ge=-1, le=LARGEST)
     """Optimizer steps; -1 follows the epochs."""
     effective_batch_size: int = Field(ge=1, le=LARGEST)
-    """Rows per optimizer step over all ranks: micro-batch × accumulation × devices."""
+    """Rows per optimizer step over all ranks: micro-batch × accumulation × ranks."""
     per_device_train_batch_size: int = Field(default=1, ge=1, le=LARGEST)
     """Rows a rank holds at once."""
     gradient_accumulation_steps: int = Field(default=1, ge=1, le=LARGEST)
@@ -156,7 +219,13 @@ class TrainingTable(_Table):
     """AdamW weight decay."""
     max_grad_norm: float = Field(default=1.0, ge=0)
     """Gradients are clipped to this norm; 0 leaves them."""
-    optim: Literal["adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit"] = "adamw_torch"
+    optim: Literal[
+        "adamw_torch",
+        "adamw_torch_fused",
+        "adamw_bnb_8bit",
+        "paged_adamw_32bit",
+        "paged_adamw_8bit",
+    ] = "adamw_torch"
     """Optimizer and its number format."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass: less memory, slower."""
@@ -167,10 +236,14 @@ class TrainingTable(_Table):
     save_steps: int = Field(default=500, ge=1, le=LARGEST)
     """Optimizer steps between two checkpoints."""
     save_total_limit: int = Field(default=2, ge=1, le=LARGEST)
-    """Checkpoints kept."""
+    """Checkpoints kept, beside the best one of a run that evaluates."""
+    eval_steps: int | None = Field(default=None, ge=1, le=LARGEST)
+    """Optimizer steps between two evaluations; None evaluates whenever a checkpoint is saved."""
+    metric_for_best_model: str | None = None
+    """What tells the best checkpoint, which becomes the model; None is `eval_loss`."""
 
 
-class Spec(_Table):
+class Spec(Table):
     """One run of the trainer."""
 
     version: Literal[1] = 1
@@ -184,20 +257,60 @@ class Spec(_Table):
     def _batch_is_exact(self) -> Self:
         t = self.training
         product = (
-            t.per_device_train_batch_size
-            * t.gradient_accumulation_steps
-            * self.parallel.num_devices
+            t.per_device_train_batch_size * t.gradient_accumulation_steps * self.parallel.ranks
         )
         if product != t.effective_batch_size:
             raise ValueError(
                 f"effective_batch_size is {t.effective_batch_size}, but "
                 f"{t.per_device_train_batch_size} per device × {t.gradient_accumulation_steps} "
-                f"accumulation × num_devices {self.parallel.num_devices} is {product}"
+                f"accumulation × {self.parallel.ranks} ranks is {product}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_suit_the_stage(self) -> Self:
+        stage, given = self.method.stage, self.data.data_format
+        wanted = STAGE_FORMAT.get(stage)
+        if given != "auto" and given != wanted and (wanted or given in STAGE_FORMAT.values()):
+            suits = [name for name, form in STAGE_FORMAT.items() if form == given] or ["sft"]
+            raise ValueError(
+                f"stage={stage} cannot read rows in the format `{given}`: "
+                f"set stage={' or '.join(suits)}, or give other rows"
+            )
+        if stage == "pretrain" and self.data.system is not None:
+            raise ValueError(
+                "system is not used by stage=pretrain, which has no turns: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _evaluates_in_time(self) -> Self:
+        training = self.training
+        metric = training.metric_for_best_model
+        if not self.data.evaluates:
+            for name in ("eval_steps", "metric_for_best_model"):
+                if getattr(training, name) is not None:
+                    raise ValueError(
+                        f"{name} needs rows to evaluate on: set eval_split=0.1 or eval_data"
+                    )
+            return self
+        known = METRICS[self.method.stage]
+        if metric is not None and metric not in known:
+            raise ValueError(
+                f"metric_for_best_model={metric} is not measured by stage={self.method.stage}: "
+                f"it has {', '.join(known)}"
+            )
+        every = training.eval_steps
+        if every is not None and training.save_steps % every:
+            next_save = -(-training.save_steps // every) * every
+            raise ValueError(
+                f"save_steps {training.save_steps} is no multiple of eval_steps {every}, "
+                f"so a best model could go unsaved: set save_steps={next_save}"
             )
         return self
 
 
-TABLES: Mapping[str, type[_Table]] = {
+TABLES: Mapping[str, type[Table]] = {
     "model": ModelTable,
     "data": DataTable,
     "method": MethodTable,
@@ -236,8 +349,27 @@ ALIASES: Mapping[str, str] = {
     "num_gpus": "num_devices",
     "torch_dtype": "dtype",
     "attn_impl": "attn_implementation",
+    "rlhf_type": "stage",
+    "pref_beta": "beta",
+    "pref_loss": "loss_type",
+    "kto_chosen_weight": "desirable_weight",
+    "kto_rejected_weight": "undesirable_weight",
+    "eval_dataset": "eval_data",
+    "val_dataset": "eval_data",
+    "val_size": "eval_split",
+    "split_dataset_ratio": "eval_split",
+    "adapters": "adapter",
+    "adapter_name_or_path": "adapter",
+    "additional_target": "modules_to_save",
+    "init_weights": "init_lora_weights",
 }
 """Names other trainers use → ours; accepted on input only."""
+
+VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
+    "stage": {"pt": "pretrain", "rm": "reward"},
+    "init_lora_weights": {"true": "default"},
+}
+"""Setting → values other trainers use → ours; accepted on input only."""
 
 
 def setting_name(key: str) -> str:
@@ -270,6 +402,8 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
     info = setting_info(name)
     if isinstance(value, str) and value.lower() in ("none", "null", "") and _optional(info):
         return name, None
+    if isinstance(value, str):
+        value = VALUE_ALIASES.get(name, {}).get(value.lower(), value)
     if isinstance(value, str) and name == "devices":
         value = tuple(part for part in value.split(",") if part)
     if isinstance(value, str) and not _is_unicode(value):

@@ -26,6 +26,7 @@ from engine.spec import Spec
 RANK = int(os.environ.get("RANK", "0"))
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
+LOCAL_RANKS = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def main() -> int:
@@ -77,28 +78,30 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         data_hash=prepared["data_hash"],
     )
 
-    from engine import save, shard
+    from engine import adapter, arrange, outcome, save, schedule, shard
     from engine.measure import StepMeter
-    from engine.recipes import sft
+    from engine.recipes import recipe
+
+    spec = shard.with_own_disk_folder(spec, run)
 
     resumes = options.resume and not options.smoke
     checkpoint = save.newest_complete(run, report) if resumes else None
     refuse_old_checkpoints(run, options)
-    if nothing_left(spec, run, checkpoint, prepared["kept"]):
+    if nothing_left(spec, run, checkpoint, prepared["examples"]):
         say(report, f"{run}: its last step is trained, and model/ has it: nothing was changed")
         return EXIT_OK
     if not options.smoke:
-        say(report, sft.uneven_epoch(spec, prepared["kept"]))
+        say(report, schedule.uneven_epoch(spec, prepared["examples"]))
     shard.start_ranks(spec)
-    if RANK == 0 and spec.parallel.strategy == "zero3":
-        write_json(run / "ds_config.json", shard.deepspeed_config(spec))
-    settings = sft.arguments(spec, run, smoke=options.smoke)
+    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
+    settings = recipe(spec).arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
     meter = StepMeter(
         report,
         settings.device,
-        spec.parallel.strategy,
+        spec.parallel,
         tokens_before=save.tokens_seen(checkpoint),
     )
     checkpoints = save.Checkpoints(
@@ -108,8 +111,15 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         keep=spec.training.save_total_limit,
         scales_loss=spec.model.dtype == "float16",
     )
-    rows = sft.rows(run, spec, smoke=options.smoke)
-    trainer = load(spec, settings, fetched, rows, [meter, checkpoints], report)
+    rows = arrange.load(run, spec, smoke=options.smoke)
+    held_out = None if options.smoke else arrange.load_held_out(run, spec)
+    callbacks = [meter, checkpoints]
+    trainer = load(spec, settings, fetched, rows, held_out, callbacks, report)
+    if RANK == 0:
+        adapter.keep_start(spec, trainer.model, run)
+    schedule.end_at_last_step(trainer)
+    if RANK == 0 and spec.parallel.strategy == "layer_split":
+        write_json(run / "device_map.json", trainer.model.hf_device_map)
     meter.attach(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
@@ -118,10 +128,13 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report.phase("saving")
         save.save_model(trainer, spec, fetched, run, report)
     measured = save.gather(meter.measured())
+    if LOCAL_RANK == 0:
+        shard.remove_disk_folder(spec)
     name = "smoke.json" if options.smoke else "result.json"
     is_news = meter.step_seconds or not (run / name).exists()
     if RANK == 0 and not checkpoints.stopped and is_news:
-        write_json(run / name, save.result(run, measured, time.monotonic() - began))
+        result = outcome.result(run, measured, time.monotonic() - began, outcome.best_of(trainer))
+        write_json(run / name, result)
     report.totals = {
         "steps": len(meter.step_seconds),
         "memory_peak_bytes": measured[RANK]["memory_peak_bytes"],
@@ -131,32 +144,44 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
 
 
 def load(
-    spec: Spec, settings: Any, fetched: Fetched, rows: Any, callbacks: list[Any], report: Report
+    spec: Spec,
+    settings: Any,
+    fetched: Fetched,
+    rows: Any,
+    held_out: Any,
+    callbacks: list[Any],
+    report: Report,
 ) -> Any:
     """The trainer with the model in it."""
     from transformers import set_seed
 
-    from engine import model
+    from engine import adapter, model, shard
     from engine.data import chat_template
+    from engine.methods import REFERENCE_PASS, needs_reference
     from engine.prepare import load_tokenizer
-    from engine.recipes import sft
+    from engine.recipes import recipe
 
     report.phase("loading model")
     set_seed(spec.training.seed)
     tokenizer = load_tokenizer(fetched.path)
-    tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
-    base = model.load_base(spec, fetched.path, LOCAL_RANK)
-    report.phase("wrapping")
-    adapter = model.adapter_config(spec, fetched.revision)
-    return sft.build(spec, settings, base, tokenizer, rows, adapter, callbacks)
+    if spec.method.stage != "pretrain":
+        tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
+    base = model.load_base(spec, fetched.path, LOCAL_RANK, LOCAL_RANKS)
+    report.phase("wrapping", detail=REFERENCE_PASS if needs_reference(spec.method) else None)
+    adapter.fit_vocabulary(spec, base, tokenizer)
+    base, config = adapter.wrapped(spec, base, fetched.revision)
+    build = recipe(spec).build
+    trainer = build(spec, settings, base, tokenizer, rows, held_out, config, callbacks)
+    adapter.keep_precise(spec, trainer.model)
+    shard.share_gradients(trainer)
+    return trainer
 
 
 def nothing_left(spec: Spec, run: Path, checkpoint: Path | None, rows: int) -> bool:
     """Whether the run has reached its last step and the model of that step is written."""
-    from engine import save
-    from engine.recipes import sft
+    from engine import save, schedule
 
-    if checkpoint is None or save.step_of(checkpoint) < sft.total_steps(spec, rows):
+    if checkpoint is None or save.step_of(checkpoint) < schedule.total_steps(spec, rows):
         return False
     return save.is_in_model(run, checkpoint)
 
@@ -180,10 +205,10 @@ def own_device(spec: Spec) -> str:
 
     Raises RunError (no_devices) when it is not there, (bad_spec) when torchrun and spec differ.
     """
-    if spec.parallel.num_devices != WORLD_SIZE:
+    if spec.parallel.ranks != WORLD_SIZE:
         raise RunError(
             "bad_spec",
-            f"num_devices is {spec.parallel.num_devices}, but torchrun started {WORLD_SIZE} ranks",
+            f"num_devices makes {spec.parallel.ranks} ranks, but torchrun started {WORLD_SIZE}",
         )
     import torch
 
@@ -194,10 +219,9 @@ def own_device(spec: Spec) -> str:
         import torch_npu  # type: ignore[import-not-found]  # noqa: F401
     runtime: Any = getattr(torch, kind)
     count = runtime.device_count()
-    if count <= LOCAL_RANK:
-        raise RunError(
-            "no_devices", f"rank {RANK} needs {kind}:{LOCAL_RANK}, but {count} are there"
-        )
+    last = LOCAL_RANK + LOCAL_RANKS * (spec.parallel.devices_per_rank - 1)
+    if count <= last:
+        raise RunError("no_devices", f"rank {RANK} needs {kind}:{last}, but {count} are there")
     runtime.set_device(LOCAL_RANK)
     return f"{kind}:{LOCAL_RANK}"
 

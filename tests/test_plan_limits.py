@@ -15,7 +15,8 @@ from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
 from wizard.planner import plans
-from wizard.planner.memory import Budget, estimate
+from wizard.planner.budgets import Budget
+from wizard.planner.memory import estimate
 
 
 def reason(plan: Plan, setting: str) -> str:

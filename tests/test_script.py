@@ -174,6 +174,20 @@ def test_ranks_share_the_cores_and_an_unknown_number_of_them_is_one() -> None:
     assert "OMP_NUM_THREADS=1 " in unknown["run.sh"]
 
 
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "fsdp"])
+def test_only_deepspeed_is_told_that_it_runs_on_cpus(strategy: str) -> None:
+    text = render(plan(spec(parallel={"strategy": strategy, "device_kind": "cpu"})))["run.sh"]
+
+    assert ("export DS_ACCELERATOR=cpu " in text) == (strategy != "fsdp")
+
+
+def test_torchrun_starts_one_rank_for_the_devices_that_its_layers_are_split_over() -> None:
+    split = {"strategy": "layer_split", "num_devices": 4, "devices_per_rank": 2}
+    four = spec(parallel={**split, "device_kind": "cuda"})
+
+    assert "\nRANKS=2 " in render(plan(four))["run.sh"]
+
+
 def test_the_plan_file_holds_decisions_and_alternatives_and_no_row_of_the_user() -> None:
     rows = Dataset(path="/data", first_rows=({"secret": "row"},))
     known = dataclasses.replace(facts(), dataset=rows)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Goal = Literal["quality", "fastest", "least-memory"]
+Goal = Literal["quality", "fastest", "least-memory", "fewest-devices"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +25,8 @@ class Answers:
     """Indices of the devices to use; None means all of one kind."""
     num_devices: int | None = None
     """Ranks on a machine without accelerators; None lets the planner choose."""
+    price_per_hour: float | None = None
+    """What a device costs in an hour, in a currency of the user's; None leaves costs out."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Setting (a Spec name) → value the user fixed, already checked by `engine.spec`."""
     preset: str | None = None

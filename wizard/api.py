@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from wizard.formats.exporting import Target
     from wizard.formats.values import Exported
     from wizard.plan import Plan
+    from wizard.planner.traced import Traced
     from wizard.runner.launch import LaunchRecord
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -31,10 +32,12 @@ def facts_for(
     say: Callable[[str], object] = lambda text: None,
     *,
     machine: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Facts:
     """Facts of this machine, and of a model and a data file when they are named.
 
     `machine` names another one: a saved file, a shipped snapshot, or a count and a name.
+    `settings` are those of the answers, which say how rows are read.
     Raises ProblemError for a machine, a model or a data file that cannot be used.
     """
     from wizard.probe import probe_machine
@@ -42,7 +45,7 @@ def facts_for(
     from wizard.probe.model import read_model
 
     found_model = read_model(model) if model is not None else None
-    found_data = read_dataset(data) if data is not None else None
+    found_data = read_dataset(data, settings) if data is not None else None
     if machine is None:
         say("probing the machine")
         found = probe_machine()
@@ -61,6 +64,30 @@ def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     from wizard.planner import plans
 
     return plans(facts, answers)
+
+
+def smallest_for_full(
+    plans: Sequence[Plan], facts: Facts, answers: Answers
+) -> tuple[str, Plan] | None:
+    """The smallest shipped machine that tunes all weights, where this one cannot on its devices."""
+    here = [p for p in plans if p.spec.method.method == "full" and p.fits]
+    if any(plan.spec.parallel.offload == "none" for plan in here):
+        return None
+    from wizard.planner.smallest import smallest_for_full as search
+    from wizard.probe.machine import load, shipped
+
+    return search({name: load(path) for name, path in shipped().items()}, facts, answers)
+
+
+def trace(plan: Plan, facts: Facts) -> Traced:
+    """The tensors of the plan's step, counted on the installed libraries without a device.
+
+    Raises ProblemError where that cannot be done.
+    """
+    from wizard.probe.trace import trace as ask
+
+    assert facts.model is not None
+    return ask(plan.spec, facts.model)
 
 
 def best(plans: Sequence[Plan]) -> Plan:
@@ -105,11 +132,18 @@ def with_preset(answers: Answers, preset: Preset) -> Answers:
 def absolute(answers: Answers) -> Answers:
     """Answers whose model and data are absolute paths where they are files.
 
-    A run starts in its own folder, so a relative path would point elsewhere.
+    A run starts in its own folder, so a relative path would point elsewhere. An adapter to go on
+    with brings the settings that it was made with.
     Raises ProblemError, naming the option, for what cannot be a path.
     """
+    settings = dict(answers.settings)
+    if settings.get("eval_data"):
+        settings["eval_data"] = _absolute_data(settings["eval_data"])
+    if settings.get("adapter"):
+        settings = _with_adapter(settings)
     return replace(
         answers,
+        settings=settings,
         model=_absolute_model(answers.model) if answers.model else answers.model,
         data=_absolute_data(answers.data) if answers.data else answers.data,
     )
@@ -121,7 +155,28 @@ def _absolute_model(name: str) -> str:
 
 
 def _absolute_data(name: str) -> str:
-    return str(paths.expanded(name, "--data", exit_code=4).absolute())
+    from wizard.probe.dataset import absolute_data
+
+    return absolute_data(name)
+
+
+def _with_adapter(settings: dict[str, Any]) -> dict[str, Any]:
+    from engine.spec import parse_setting
+    from wizard.probe.adapter import read_adapter
+
+    folder = paths.expanded(settings["adapter"], "adapter").absolute()
+    found = dict(parse_setting(name, value) for name, value in read_adapter(folder).items())
+    for name, value in found.items():
+        if settings.get(name, value) != value:
+            raise ProblemError(
+                Problem(
+                    what=f"{name}={settings[name]} is fixed, but the adapter has {name}={value}",
+                    where=str(folder),
+                    fix=f"leave {name} out",
+                    exit_code=2,
+                )
+            )
+    return {**settings, **found, "adapter": str(folder)}
 
 
 def _exists(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -87,6 +88,11 @@ class Device:
     """Field → where it comes from, for those that differ from `source`."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Field that is None → why."""
+
+    @property
+    def coherent_memory(self) -> bool:
+        """Grace beside Hopper or Blackwell: two memories in one address space, over NVLink-C2C."""
+        return re.search(r"\bG[HB]\d00\b", self.name) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -324,12 +330,14 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:
-    """A data file, read once from end to end."""
+    """The data sets of a run, read once from end to end."""
 
     path: str
-    format: Literal["messages", "alpaca"] | None = None
+    """As the setting `data` names them."""
+    format: str | None = None
+    """Shape of their rows; None when they have several."""
     rows: int = 0
-    """Usable rows."""
+    """Usable rows that an epoch has."""
     dropped_rows: int = 0
     disk_bytes: int = 0
     longest_row_chars: int = 0

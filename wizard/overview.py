@@ -238,7 +238,7 @@ def text(facts: Facts) -> list[str]:
     where = [f"Machine {facts.machine}, not this one"] if facts.machine else []
     torch = _torch(facts)
     sections: tuple[tuple[str, list[str]], ...] = (
-        ("Devices", [*device_table(facts), *unified_line(facts)]),
+        ("Devices", [*device_table(facts), *pool_lines(facts)]),
         ("Now", reading_table(facts)),
         ("Bus", bus_table(facts)),
         ("Islands", island_lines(facts)),
@@ -313,12 +313,18 @@ def bus_table(facts: Facts) -> list[str]:
     return table(titles, rows) if rows else []
 
 
-def unified_line(facts: Facts) -> list[str]:
-    """Said where host and device memory are one pool."""
+def pool_lines(facts: Facts) -> list[str]:
+    """Said where host and device memory are one pool, or one address space."""
     shared = [device.index for device in facts.devices if device.unified_memory]
-    if not shared:
-        return []
-    return [f"{numbers(shared)}: shares its memory with the host: one pool, offload gains nothing"]
+    near = [device.index for device in facts.devices if device.coherent_memory]
+    lines = []
+    if shared:
+        said = "shares its memory with the host: one pool, offload gains nothing"
+        lines.append(f"{numbers(shared)}: {said}")
+    if near:
+        said = "one address space with the host's memory (NVLink-C2C): offload is near"
+        lines.append(f"{numbers(near)}: {said}")
+    return lines
 
 
 def _lines(rows: Pairs) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from engine.spec import Spec
 from wizard.problem import Problem
 
+ON_DISK = "on disk"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alternative:
@@ -26,6 +28,10 @@ class Decision:
     reason: str
     origin: Literal["user", "preset", "planner"] = "planner"
     alternatives: tuple[Alternative, ...] = ()
+    changes_with: str = ""
+    """What would make the planner choose another value; empty where nothing would."""
+    source: str = ""
+    """Publication a recommended value comes from; empty where it follows from the facts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,29 +61,39 @@ class Memory:
     """What the estimate does not contain, in words."""
     moment: str = ""
     """When in a step the peak is, as `backward`; empty when that is not known."""
+    at_least: bool = False
+    """`device_bytes` is a lower bound, too much already; the step itself was not simulated."""
+    disk_bytes: int = 0
+    """What the run writes to disk: checkpoints, the result, and files the weights wait in."""
+    disk_budget_bytes: int | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether both budgets hold; an unknown budget does not refuse."""
+        """Whether all budgets hold; an unknown budget does not refuse."""
         return self.over_bytes <= 0
 
     @property
     def over_bytes(self) -> int:
-        """Bytes a rank is over its device's budget, else all ranks over the host's.
+        """Bytes a rank is over its device's budget, else all over the host's, else the disk's.
 
-        Negative when there is room in both.
+        Negative when there is room in all.
         """
         device = _over(self.device_bytes, self.device_budget_bytes)
         host = _over(self.host_bytes, self.host_budget_bytes)
-        if device is None or host is None:
-            return device or host or 0
-        return device if device > 0 else max(device, host)
+        disk = _over(self.disk_bytes, self.disk_budget_bytes)
+        known = [over for over in (device, host, disk) if over is not None]
+        first = next((over for over in known if over > 0), None)
+        return max(known, default=0) if first is None else first
 
     @property
     def over_where(self) -> str:
         """Which budget `over_bytes` is about, as in `3.1 GiB over per rank`."""
-        device = _over(self.device_bytes, self.device_budget_bytes)
-        return "per rank" if device is not None and device > 0 else "in host memory"
+        if (_over(self.device_bytes, self.device_budget_bytes) or 0) > 0:
+            return "per rank"
+        if (_over(self.host_bytes, self.host_budget_bytes) or 0) > 0:
+            return "in host memory"
+        disk = _over(self.disk_bytes, self.disk_budget_bytes) or 0
+        return ON_DISK if disk > 0 else "per rank"
 
 
 def _over(need_bytes: int, budget_bytes: int | None) -> int | None:
@@ -106,6 +122,16 @@ class Plan:
     """Predicted for all ranks together, padding included."""
     limited_by: str = ""
     """What takes most of a step, as `matrix products` or `communication`; empty when unknown."""
+    step_terms: tuple[tuple[str, float], ...] = ()
+    """What a step consists of, in seconds; they sum to `step_seconds`."""
+    run_seconds: float | None = None
+    """Predicted seconds of all steps, with rows of average length; without loading and saving."""
+    energy_kwh: float | None = None
+    """Of the devices at their power limit for that long; None when a limit is unknown."""
+    cost: float | None = None
+    """`run_seconds` at the answers' price, in its currency; None without a price."""
+    would_fit: tuple[str, ...] = ()
+    """What would make a plan fit that does not, each on its own; empty when it fits."""
 
     @property
     def fits(self) -> bool:
@@ -113,6 +139,22 @@ class Plan:
         return self.memory.fits and not any(p.severity == "error" for p in self.problems)
 
     @property
+    def exact_rungs(self) -> int:
+        """Rungs, from the first on, that go on exactly where the run was.
+
+        They keep the optimizer and how the ranks share the work; later ones keep the weights, the
+        schedule and the place in the data, and start the optimizer's states anew.
+        """
+        return sum(same_states(self.spec, rung) for rung in self.rungs)
+
+    @property
     def reasons(self) -> dict[str, str]:
         """Setting → reason, for the comments of spec.toml."""
         return {d.setting: d.reason for d in self.decisions}
+
+
+def same_states(spec: Spec, other: Spec) -> bool:
+    """Whether a checkpoint of one, optimizer states included, is one of the other."""
+    kept = ("strategy", "offload", "offload_device", "num_devices", "devices_per_rank")
+    same = all(getattr(spec.parallel, name) == getattr(other.parallel, name) for name in kept)
+    return same and spec.training.optim == other.training.optim

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import printable
-from engine.spec import Spec, dumps
+from engine.spec import ZERO_STAGES, Spec, dumps
 from wizard import __version__
 from wizard.facts import Facts
 from wizard.islands import no_peer_access
@@ -57,8 +57,8 @@ def _specs(plan: Plan) -> dict[str, str]:
     """spec.toml, then spec.1.toml … for the rungs."""
     rungs = {f"spec.{n}.toml": spec for n, spec in enumerate(plan.rungs, start=1)}
     all_specs = {"spec.toml": plan.spec, **rungs}
-    ranks = {spec.parallel.num_devices for spec in all_specs.values()}
-    assert len(ranks) == 1, "every rung runs on the same devices"
+    ranks = {spec.parallel.ranks for spec in all_specs.values()}
+    assert len(ranks) == 1, "torchrun starts as many ranks for every rung"
     return {file: dumps(spec, _reasons(plan, spec)) for file, spec in all_specs.items()}
 
 
@@ -91,8 +91,8 @@ def _run_sh(
     nodes: int,
 ) -> str:
     spec = plan.spec
-    ranks = spec.parallel.num_devices // nodes
-    assert ranks * nodes == spec.parallel.num_devices, "every machine has as many ranks"
+    ranks = spec.parallel.ranks // nodes
+    assert ranks * nodes == spec.parallel.ranks, "every machine has as many ranks"
     return _fill(
         TEMPLATE.read_text(encoding="utf-8"),
         {
@@ -145,7 +145,7 @@ def _device_lines(spec: Spec) -> list[tuple[str, str, str]]:
             ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "numbers mean what nvidia-smi shows"),
             ("PYTORCH_ALLOC_CONF", "expandable_segments:True", "less memory lost in fragments"),
         ]
-    if kind == "cpu" and spec.parallel.strategy == "zero3":
+    if kind == "cpu" and spec.parallel.strategy in ZERO_STAGES:
         return [("DS_ACCELERATOR", "cpu", "DeepSpeed would guess from what is installed")]
     return []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from engine.events import decode_all
-from engine.spec import Spec, dumps
+from engine.spec import SETTINGS, TABLES, Spec, dumps
 from tests.fakes.tiny import make
 
 RUN_SECONDS = 400
@@ -81,17 +82,46 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make.model_folder(tmp_path_factory.mktemp("tiny"))
 
 
+def prepare_here(spec: Spec, folder: Path) -> None:
+    """What the first stages of a run do, in this process."""
+    from engine.prepare import prepare
+    from engine.record import write_json
+
+    said = {"path": spec.model.model, "revision": None, "source": "local"}
+    write_json(folder / "fetched.json", said)
+    prepare(spec, folder)
+
+
 @pytest.fixture(scope="session")
 def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """Make a prepared run folder: (method, strategy, ranks, **training settings) → Run."""
+    """Make a prepared run folder: (method, strategy, ranks, **settings) → Run.
+
+    Rows are those of the stage. With `prepared` the rows of that run are taken, which have the same
+    data and model; what is prepared `here`, in this process, is so faster.
+    """
 
     def made(
-        method: str, strategy: str, ranks: int, *, offload: str = "none", **training: Any
+        method: str,
+        strategy: str,
+        ranks: int,
+        prepared: Run | None = None,
+        here: bool = False,
+        **others: Any,
     ) -> Run:
-        folder = tmp_path_factory.mktemp(f"run {method} {strategy} $(x)")
-        data = make.data_file(folder / "some data.jsonl")
+        stage = others.get("stage", "sft")
+        folder = tmp_path_factory.mktemp(f"run {stage} {method} {strategy} $(x)")
+        rows = make.data_file(folder / "some data.jsonl", stage=stage)
         batch = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4 // ranks}
         settings = {
+            "model": str(tiny_model),
+            "dtype": "float32",
+            "data": str(rows),
+            "max_length": 128,
+            "method": method,
+            "lora_rank": 4,
+            "strategy": strategy,
+            "device_kind": "cpu",
+            "num_devices": ranks,
             "max_steps": 2,
             "effective_batch_size": 8,
             "learning_rate": 1e-2,
@@ -99,26 +129,23 @@ def make_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
             "warmup_ratio": 0.0,
             "save_steps": 100,
             **batch,
-            **training,
+            **others,
         }
-        spec = Spec.model_validate(
-            {
-                "model": {"model": str(tiny_model), "dtype": "float32"},
-                "data": {"data": str(data), "max_length": 128},
-                "method": {"method": method, "lora_rank": 4},
-                "parallel": {
-                    "strategy": strategy,
-                    "device_kind": "cpu",
-                    "num_devices": ranks,
-                    "offload": offload,
-                },
-                "training": settings,
-            }
-        )
+        tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
+        for setting, value in settings.items():
+            tables[SETTINGS[setting]][setting] = value
+        spec = Spec.model_validate(tables)
         (folder / "spec.toml").write_text(dumps(spec))
         (folder / "engine").mkdir()
         (folder / "engine/__init__.py").write_text("raise SystemExit('a foreign engine')")
         run = Run(folder=folder, ranks=ranks)
+        if prepared is not None:
+            shutil.copy(prepared.folder / "fetched.json", folder)
+            shutil.copytree(prepared.folder / "prepared", folder / "prepared")
+            return run
+        if here:
+            prepare_here(spec, folder)
+            return run
         for stage in ("fetch", "prepare"):
             done = run.stage(stage)
             assert done.returncode == 0, done.stderr

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.data import IGNORED, ChatTokenizer, RowError, Tokens, chat_template, conversation
+from engine.data import IGNORED, ChatTokenizer, Tokens, chat_template
 from engine.failure import RunError
+from engine.rows.formats import format_of, read
+from engine.rows.values import Conversation, RowError
 from tests.fakes.tiny.make import IM_END, TEMPLATE, tokenizer
 
 pytestmark = pytest.mark.engine
@@ -30,7 +32,9 @@ def tokens(*turns: str, template: str = TEMPLATE, max_length: int = 500) -> Toke
     roles = ("user", "assistant")
     row = {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(turns)]}
     chat = ChatTokenizer(tokenizer(), template, max_length)
-    return chat.tokens(conversation(row, "messages"))
+    found = read(row, format_of(row))
+    assert isinstance(found, Conversation)
+    return chat.tokens(found)
 
 
 def learnt(said: Tokens) -> str:

@@ -59,7 +59,10 @@ def test_the_report_counts_what_was_kept_cut_and_dropped(run: Path) -> None:
 
     assert (report["rows"], report["kept"], report["cut_rows"]) == (4, 2, 1)
     assert report["dropped_rows"] == 2
-    assert report["dropped"][0] == {"line": 2, "reason": "no assistant turn"}
+    first = report["dropped"][0]
+    assert (first["unit"], first["line"]) == ("line", 2)
+    assert "no assistant turn" in first["reason"]
+    assert first["file"].endswith("rows.jsonl")
     assert report["dropped"][1]["line"] == 4
     assert report["lengths"]["max"] == 100
     assert 0 < report["trained_tokens"] < report["total_tokens"]
@@ -75,7 +78,7 @@ def test_the_report_counts_what_was_kept_cut_and_dropped(run: Path) -> None:
         ("{broken\n", "line 1: broken JSON"),
         (lines(GOOD) + "{broken\n" + lines(ASKED), "2 of 3 .*the first is line 2: broken JSON"),
         (lines(ASKED), "line 1: no assistant turn"),
-        (lines({"text": "x"}), "line 1: neither `messages`"),
+        (lines({"colour": "x"}), "line 1: no known format: its keys are colour"),
         ('[{"messages": \n oops}]', "line 2: broken JSON"),
     ],
 )
@@ -115,7 +118,7 @@ def test_a_run_folder_that_is_gone_is_not_made_again(run: Path, tmp_path: Path) 
             shutil.rmtree(gone)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.prepare.ChatTokenizer", Leaves)
+        patch.setattr("engine.examples.ChatTokenizer", Leaves)
         with pytest.raises(RunError, match="the run folder is gone"):
             prepare(asked, gone)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_the_rows_that_fill_up_an_epoch_are_counted_as_the_library_repeats_them(
     from accelerate.data_loader import BatchSamplerShard
     from torch.utils.data import BatchSampler
 
-    from engine.recipes.sft import steps_per_epoch, uneven_epoch
+    from engine.schedule import steps_per_epoch, uneven_epoch
 
     batch = {"effective_batch_size": 8, "per_device_train_batch_size": 2}
     spec = making.spec(training=batch)
@@ -108,14 +109,62 @@ def test_only_complete_checkpoints_count_as_kept(tmp_path: Path) -> None:
         checkpoint(tmp_path, step)
     (checkpoint(tmp_path, 40) / "complete.json").unlink()
 
-    _remove_old(tmp_path / "checkpoints", keep=2)
+    _remove_old(tmp_path / "checkpoints", keep=2, best=None)
 
     left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     assert left == {"checkpoint-10", "checkpoint-30", "checkpoint-40"}
 
 
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
+    from engine.save import _remove_old
+
+    for step in (2, 10, 30, 40):
+        checkpoint(tmp_path, step)
+
+    _remove_old(tmp_path / "checkpoints", keep=1, best=10)
+
+    left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert left == {"checkpoint-10", "checkpoint-40"}
+
+
+def begun(run: Path, best: int) -> tuple[Any, list[str]]:
+    """The state a resumed run begins with, and what it warns of."""
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from engine.save import Checkpoints
+
+    report = Report(run, rank=0, attempt=0, rung=0)
+    callback = Checkpoints(run, report, cast("Any", None), keep=1, scales_loss=False)
+    state = TrainerState(
+        best_global_step=best,
+        best_metric=0.5,
+        best_model_checkpoint=f"/elsewhere/checkpoints/checkpoint-{best}",
+    )
+    args = TrainingArguments(output_dir=str(run / "checkpoints"), use_cpu=True)
+    callback.on_train_begin(args, state, TrainerControl())
+    said = decode_all((run / "events/rank-00000.jsonl").read_bytes())
+    return state, [event["text"] for event in said]
+
+
+def test_the_best_checkpoint_is_found_again_in_a_run_that_was_moved(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    kept = checkpoint(tmp_path, 10)
+    state, said = begun(tmp_path, best=10)
+
+    assert state.best_model_checkpoint == str(kept)
+    assert said == []
+
+
+def test_a_best_checkpoint_that_is_gone_is_looked_for_anew(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 10)
+    state, said = begun(tmp_path, best=8)
+
+    assert (state.best_model_checkpoint, state.best_metric, state.best_global_step) == (None,) * 3
+    assert said == ["the best checkpoint, checkpoint-8, is gone: the best is looked for anew"]
+
+
 def test_the_card_names_base_revision_and_licence(tmp_path: Path) -> None:
-    from engine.save import model_card
+    from engine.outcome import model_card
 
     (tmp_path / "README.md").write_text("---\ntags: [x]\nlicense: mit\n---\nlicense: fake\n")
     spec = Spec.model_validate(
@@ -135,7 +184,7 @@ def test_the_card_names_base_revision_and_licence(tmp_path: Path) -> None:
 
 
 def test_the_result_holds_the_plans_prediction_beside_every_ranks_peak(tmp_path: Path) -> None:
-    from engine.save import result
+    from engine.outcome import result
 
     rank = {
         "memory_peak_bytes": 7,
@@ -146,12 +195,13 @@ def test_the_result_holds_the_plans_prediction_beside_every_ranks_peak(tmp_path:
         "steps": 2,
         "losses": [3.0, 1.0],
     }
-    assert result(tmp_path, [rank], 5.0)["predicted"] is None
+    assert result(tmp_path, [rank], 5.0, None)["predicted"] is None
     (tmp_path / "plan.json").write_text(json.dumps({"memory": {"device_bytes": 11}}))
 
-    said = result(tmp_path, [rank, {**rank, "memory_peak_bytes": 8}], 5.0)
+    said = result(tmp_path, [rank, {**rank, "memory_peak_bytes": 8}], 5.0, {"step": 2})
 
     assert said["predicted"] == {"device_bytes": 11}
+    assert said["best"] == {"step": 2}
     assert said["measured"]["memory_peak_bytes"] == [7, 8]
     assert said["measured"]["tokens_per_second"] == 50.0
     assert said["measured"]["train_loss_last"] == 1.0

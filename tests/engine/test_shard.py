@@ -1,22 +1,30 @@
-"""DeepSpeed is told everything, and nothing twice."""
+"""The sharding libraries are told everything, and nothing twice."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.shard import deepspeed_config
-from engine.spec import Spec
+from engine.failure import RunError
+from engine.shard import (
+    deepspeed_config,
+    fsdp_config,
+    remove_disk_folder,
+    trainer_settings,
+    with_own_disk_folder,
+)
+from engine.spec import ZERO_STAGES, Spec
 
 
-def spec(**parallel: Any) -> Spec:
+def spec(method: str = "full", **parallel: Any) -> Spec:
     return Spec.model_validate(
         {
             "model": {"model": "m"},
             "data": {"data": "d"},
-            "method": {"method": "full"},
-            "parallel": {"strategy": "zero3", "num_devices": 2, **parallel},
+            "method": {"method": method},
+            "parallel": {"strategy": "zero3", "device_kind": "cuda", "num_devices": 2, **parallel},
             "training": {
                 "effective_batch_size": 12,
                 "per_device_train_batch_size": 2,
@@ -27,20 +35,80 @@ def spec(**parallel: Any) -> Spec:
 
 
 @pytest.mark.parametrize("kind", ["cuda", "npu", "cpu"])
-@pytest.mark.parametrize("offload", ["none", "optimizer", "parameters"])
-def test_the_configuration_states_every_value(kind: str, offload: str) -> None:
-    config = deepspeed_config(spec(device_kind=kind, offload=offload))
+@pytest.mark.parametrize(
+    ("strategy", "offload"),
+    [
+        ("zero1", "none"),
+        ("zero2", "none"),
+        ("zero2", "optimizer"),
+        ("zero3", "none"),
+        ("zero3", "optimizer"),
+        ("zero3", "parameters"),
+    ],
+)
+def test_the_configuration_states_every_value(strategy: str, kind: str, offload: str) -> None:
+    config = deepspeed_config(spec(strategy=strategy, device_kind=kind, offload=offload))
 
     assert "auto" not in str(config)
     assert config["train_batch_size"] == 12
-    assert config["zero_optimization"]["stage"] == 3
+    assert config["zero_optimization"]["stage"] == ZERO_STAGES[strategy]
+    held = {key for key in config["zero_optimization"] if key.startswith("offload_")}
+    expected = {
+        "none": set(),
+        "optimizer": {"offload_optimizer"},
+        "parameters": {"offload_optimizer", "offload_param"},
+    }
+    assert held == expected[offload]
 
 
-def test_parameters_are_offloaded_together_with_the_optimizer() -> None:
-    def held(offload: str) -> set[str]:
-        zero = deepspeed_config(spec(device_kind="cuda", offload=offload))["zero_optimization"]
-        return {key for key in zero if key.startswith("offload_")}
+def test_what_goes_to_a_disk_goes_to_the_folder_that_was_named() -> None:
+    nvme = spec(offload="parameters", offload_device="nvme", nvme_path="/fast")
+    zero = deepspeed_config(nvme)["zero_optimization"]
 
-    assert held("none") == set()
-    assert held("optimizer") == {"offload_optimizer"}
-    assert held("parameters") == {"offload_optimizer", "offload_param"}
+    for key in ("offload_optimizer", "offload_param"):
+        assert zero[key] == {"device": "nvme", "nvme_path": "/fast", "pin_memory": True}
+
+
+def test_fsdp_shards_gradients_of_each_micro_batch_and_saves_shards() -> None:
+    made = spec(strategy="fsdp", offload="parameters")
+    settings = trainer_settings(made)
+
+    assert settings["deepspeed"] is None
+    assert settings["fsdp_config"] == fsdp_config(made)
+    assert settings["fsdp_config"]["version"] == 2
+    assert settings["fsdp_config"]["cpu_offload"]
+    assert settings["accelerator_config"]["gradient_accumulation_kwargs"]["sync_each_batch"]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_what_the_trainer_would_choose_by_itself_is_stated(method: str, strategy: str) -> None:
+    settings = trainer_settings(spec(method, strategy=strategy, ddp_timeout=77))
+
+    assert settings["ddp_timeout"] == 77
+    assert settings["ddp_find_unused_parameters"] is False
+    reentrant = settings["gradient_checkpointing_kwargs"]["use_reentrant"]
+    assert reentrant == (strategy == "zero3" and method == "lora")
+    assert (settings["deepspeed"] is None) == (strategy in ("ddp", "fsdp"))
+    assert settings["fsdp"] == (strategy == "fsdp")
+
+
+def test_two_runs_on_one_disk_have_a_folder_each_and_leave_nothing(tmp_path: Path) -> None:
+    nvme = spec(offload="parameters", offload_device="nvme", nvme_path=str(tmp_path))
+    one, other = (with_own_disk_folder(nvme, Path(run)) for run in ("/runs/a", "/runs/b"))
+
+    assert one.parallel.nvme_path != other.parallel.nvme_path
+    assert len(list(tmp_path.iterdir())) == 2
+    assert with_own_disk_folder(nvme, Path("/runs/a")) == one
+    for made in (one, other):
+        remove_disk_folder(made)
+    assert list(tmp_path.iterdir()) == []
+    assert with_own_disk_folder(spec(), tmp_path) == spec()
+
+
+def test_a_disk_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere")
+    nvme = spec(offload="parameters", offload_device="nvme", nvme_path=missing)
+
+    with pytest.raises(RunError, match="nowhere: No such file or directory: name a folder"):
+        with_own_disk_folder(nvme, tmp_path)

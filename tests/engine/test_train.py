@@ -67,25 +67,6 @@ def test_the_result_has_a_peak_for_every_rank(straight: Run) -> None:
     assert measured["tokens_per_second"] > 0
 
 
-def test_the_same_batch_split_otherwise_gives_the_same_losses(
-    straight: Run, make_run: MakeRun
-) -> None:
-    alone = make_run(
-        "lora",
-        "single",
-        1,
-        max_steps=STEPS,
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=2,
-    )
-    assert alone.train().returncode == 0
-
-    assert alone.losses() == pytest.approx(straight.losses(), abs=1e-4)
-    step = alone.events("step")[0]
-    assert step["wait_seconds"] is None
-    assert step["own_seconds"] == step["seconds"]
-
-
 SLOW_SAVE = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -195,50 +176,6 @@ def test_all_weights_are_trained_on_one_device(make_run: MakeRun) -> None:
     assert "--resume" in refused.stderr
 
 
-def test_a_four_bit_model_is_trained_on_two_ranks(make_run: MakeRun) -> None:
-    run = make_run("qlora", "ddp", 2)
-    done = run.train()
-
-    assert run.codes() == [0, 0], done.stderr
-    assert (run.folder / "model/adapter_model.safetensors").is_file()
-
-
-@pytest.mark.parametrize(
-    ("method", "offload"),
-    [
-        ("full", "parameters"),
-        pytest.param("full", "none", marks=pytest.mark.slow),
-        pytest.param("full", "optimizer", marks=pytest.mark.slow),
-        pytest.param("lora", "parameters", marks=pytest.mark.slow),
-    ],
-)
-def test_zero_3_trains_what_it_shards_and_offloads(
-    make_run: MakeRun, method: str, offload: str
-) -> None:
-    run = make_run(method, "zero3", 2, offload=offload, max_steps=3)
-    done = run.train()
-
-    assert run.codes() == [0, 0], done.stderr
-    losses = run.losses()
-    assert losses[3] < losses[1]
-    config = run.read("ds_config.json")["zero_optimization"]
-    assert ("offload_param" in config) == (offload == "parameters")
-    assert ("offload_optimizer" in config) == (offload != "none")
-
-
-def test_zero_3_gathers_the_weights_it_shards(make_run: MakeRun) -> None:
-    from safetensors import safe_open
-
-    run = make_run("full", "zero3", 2, offload="optimizer")
-    done = run.train()
-
-    assert run.codes() == [0, 0], done.stderr
-    with safe_open(run.folder / "model/model.safetensors", "np") as weights:
-        shape = weights.get_slice("model.embed_tokens.weight").get_shape()
-    assert shape == [272, 32]
-    assert run.events("step")[0]["wait_seconds"] is None
-
-
 def test_a_loss_that_is_not_finite_ends_every_rank_with_74(make_run: MakeRun) -> None:
     run = make_run("full", "single", 1, learning_rate=1e30, max_grad_norm=0.0, max_steps=4)
     done = run.train()
@@ -266,7 +203,7 @@ def test_a_smoke_run_takes_the_longest_rows_and_saves_no_model(make_run: MakeRun
 def test_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
     straight: Run, tmp_path: Path
 ) -> None:
-    from engine import model
+    from engine import adapter, arrange, model
     from engine.data import IGNORED
     from engine.fetch import read_spec
     from engine.prepare import load_tokenizer
@@ -281,8 +218,9 @@ def test_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
         sft.arguments(spec, tmp_path, smoke=False),
         model.load_base(spec, folder, 0),
         load_tokenizer(folder),
-        sft.rows(straight.folder, spec, smoke=False),
-        model.adapter_config(spec, None),
+        arrange.load(straight.folder, spec, smoke=False),
+        None,
+        adapter.new_config(spec, None),
         [],
     )
 

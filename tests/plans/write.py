@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.plans import FOLDER, as_text
+from tests.plans import FOLDER, as_text, machines
 from tests.test_planner import GOLDEN, facts
 from wizard.answers import Answers
 from wizard.planner import plans
@@ -11,3 +11,4 @@ if __name__ == "__main__":
     for machine, name in GOLDEN:
         path = FOLDER / f"{machine}-{name.rsplit('/', 1)[1]}.txt"
         path.write_text(as_text(plans(facts(machine, name), Answers())), encoding="utf-8")
+    machines.FILE.write_text(machines.text(facts()), encoding="utf-8")

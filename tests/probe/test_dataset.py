@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from engine.rows import jsontext
 from wizard.facts import Dataset
-from wizard.probe import records
 from wizard.probe.dataset import read_dataset
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.problem import ProblemError
@@ -72,10 +72,10 @@ def test_harmless_differences_do_not_matter(tmp_path: Path, content: bytes) -> N
 @pytest.mark.parametrize(
     ("bad", "what"),
     [
-        ('{"messages": [', "not valid JSON"),
+        ('{"messages": [', "broken JSON"),
         ("3", "not a JSON object"),
         (json.dumps(ALPACA), "not in the format `messages`"),
-        (lines({"messages": []}), "not a list with turns"),
+        (lines({"messages": []}), "not a list of turns"),
         (lines({"messages": [{"role": "user", "content": "hi"}]}), "no assistant turn"),
         (lines({"messages": [{"role": "robot", "content": "hi"}]}), "unknown role 'robot'"),
         (lines({"messages": [{"role": "assistant", "content": 3}]}), "is not text"),
@@ -108,7 +108,7 @@ def test_at_most_twenty_problems_and_five_rows_are_kept(tmp_path: Path) -> None:
         (b"[]", "the file has no rows"),
         (b"nothing\nhere\n", "none of its 2 rows can be used"),
         (b'{"prompt": "a"}\n', "its keys are prompt"),
-        (b"\x1f\x8b\x08\x00", "gunzip"),
+        (b"\x1f\x8b\x08\x00", "not a whole compressed file"),
         (b"PAR1", "Parquet"),
         ("hello".encode("utf-16"), "UTF-16"),
         (b'[{"instruction": "a", "output": "b"}', "the list ends without"),
@@ -138,10 +138,10 @@ def test_a_folder_names_the_file_inside(tmp_path: Path) -> None:
 def test_rows_that_cross_the_edges_of_a_chunk_are_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "CHUNK_BYTES", 7)
-    rows = [{"instruction": "é" * n, "output": "ü"} for n in range(40)]
+    monkeypatch.setattr(jsontext, "CHUNK_BYTES", 7)
+    rows = [{"instruction": "é" * n, "output": "ü"} for n in range(1, 41)]
     found = read(tmp_path, json.dumps(rows, ensure_ascii=False, indent=1), "data.json")
-    assert (found.rows, found.longest_row_chars) == (40, 40)
+    assert (found.rows, found.longest_row_chars) == (40, 41)
 
 
 def test_a_large_file_is_read_in_little_memory(tmp_path: Path) -> None:

@@ -51,10 +51,8 @@ def test_every_part_has_a_formula_and_they_sum_to_the_whole(method: str, strateg
 def test_the_moment_of_the_peak_is_said() -> None:
     whole = estimate(spec("full", per_device_train_batch_size=1), model(), ANY)
     assert whole.moment in ("loss", "backward", "embedding gradient", "optimizer step")
-    assert estimate(spec(per_device_train_batch_size=8), model(), ANY).moment in (
-        "loss",
-        "backward",
-    )
+    large = spec(per_device_train_batch_size=8, gradient_checkpointing=True)
+    assert estimate(large, model(), ANY).moment in ("loss", "backward")
 
 
 def test_a_mask_is_counted_where_rows_of_different_length_meet() -> None:

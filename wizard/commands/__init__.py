@@ -7,6 +7,7 @@ from types import ModuleType
 
 from wizard.commands import (
     chat,
+    data,
     demo,
     doctor,
     export,
@@ -24,6 +25,7 @@ COMMANDS: Mapping[str, ModuleType] = {
     "demo": demo,
     "probe": probe,
     "doctor": doctor,
+    "data": data,
     "plan": plan,
     "run": run,
     "runs": runs,

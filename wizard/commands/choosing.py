@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Sequence
 from typing import get_args
 
 from wizard import api
@@ -13,7 +15,13 @@ from wizard.problem import Problem, ProblemError
 def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
     """Options that say what to train, on what, and how."""
     parser.add_argument("--model", metavar="M", help="a model folder, or a hub id")
-    parser.add_argument("--data", metavar="D", help="a JSON or JSON Lines file")
+    parser.add_argument(
+        "--data",
+        metavar="D",
+        action="append",
+        help="JSON Lines, JSON, CSV, Parquet, Arrow or a folder that `datasets` saved; repeatable: "
+        "D#500 takes 500 of its rows, D*2 shows each twice",
+    )
     parser.add_argument("--preset", metavar="NAME", help="a shipped or saved preset, or its file")
     parser.add_argument(
         "--set",
@@ -28,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
     parser.add_argument("--template", metavar="NAME", help="a shipped chat template: chatml")
     parser.add_argument(
         "--goal", choices=get_args(Goal), default=None, help="what a better plan is (quality)"
+    )
+    parser.add_argument(
+        "--price",
+        metavar="2.49/h",
+        help="what one device costs in an hour: plans then say what a run costs, in that currency",
     )
     parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
     parser.add_argument("--name", metavar="NAME", help="name of the run")
@@ -65,10 +78,11 @@ def answers_from(args: argparse.Namespace) -> Answers:
             settings.update(api.parse_settings([f"{option}={getattr(args, option)}"]))
     answers = Answers(
         model=_one_of("model", args.model, settings.pop("model", None)),
-        data=_one_of("data", args.data, settings.pop("data", None)),
+        data=_one_of("data", _joined(args.data), settings.pop("data", None)),
         output=args.output,
         run_name=args.name,
         devices=_indices(args.devices),
+        price_per_hour=_price(args.price),
         settings=settings,
     )
     if args.preset:
@@ -81,6 +95,12 @@ def answers_from(args: argparse.Namespace) -> Answers:
         answers = dataclasses.replace(answers, goal=args.goal)
     _needs(answers)
     return api.absolute(answers)
+
+
+def _joined(names: Sequence[str] | None) -> str | None:
+    from engine.rows.sources import joined
+
+    return None if names is None else joined(names)
 
 
 def _not_empty(args: argparse.Namespace) -> None:
@@ -112,6 +132,20 @@ def _needs(answers: Answers) -> None:
     ]
     if missing:
         raise ProblemError(Problem(what=f"{' and '.join(missing)} must be given", exit_code=2))
+
+
+def _price(text: str | None) -> float | None:
+    """A price per device and hour, as `2.49` or `2.49/h`."""
+    if text is None:
+        return None
+    try:
+        price = float(text.strip().removesuffix("/h").strip())
+    except ValueError:
+        price = math.nan
+    if not 0 <= price < math.inf:
+        what = f"--price takes a price for an hour of one device, such as 2.49/h, not {text!r}"
+        raise ProblemError(Problem(what=what, fix="write it without a currency", exit_code=2))
+    return price
 
 
 def _indices(text: str | None) -> tuple[int, ...] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,36 +12,77 @@ from wizard import api
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Facts
-from wizard.wording import counted, gib, setting
+from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting
 
 if TYPE_CHECKING:
-    from wizard.plan import Plan
+    from engine.spec import Spec
+    from wizard.answers import Answers
+    from wizard.plan import Decision, Plan
+    from wizard.planner.traced import Traced
 
 HELP = "compare every way to train, with predicted memory and reasons"
 DESCRIPTION = "Nothing is started or written."
+WIDTH = 80
+"""Columns the text keeps to."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     choosing.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="count the best plan's tensors by running its step on fake ones",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     answers = choosing.answers_from(args)
-    facts = api.facts_for(answers.model, answers.data, machine=args.machine)
+    facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_exactly(script_text(plans, facts, answers.run_name, answers.output))
         return 0
+    traced = api.trace(plans[0], facts) if args.trace else None
     if args.json:
-        print_json({"schema": 1, "plans": [as_json(plan) for plan in plans]})
+        document: dict[str, Any] = {"schema": 1, "plans": [as_json(plan) for plan in plans]}
+        if traced is not None:
+            document["trace"] = dataclasses.asdict(traced)
+        print_json(document)
     else:
-        for line in lines(plans, facts):
+        for line in [*lines(plans, facts), *_elsewhere(plans, facts, answers)]:
+            say(line)
+        for line in trace_lines(plans[0], traced) if traced else ():
             say(line)
     api.best(plans)
-    return 0
+    return _fits_traced(plans[0], traced)
+
+
+def _fits_traced(plan: Plan, traced: Traced | None) -> int:
+    """0, or 5 where the traced step does not fit though the simulated one did."""
+    from wizard.planner.traced import with_trace
+
+    return 5 if traced is not None and not with_trace(plan.memory, traced).fits else 0
+
+
+def trace_lines(plan: Plan, traced: Traced) -> list[str]:
+    """The traced step beside the simulated one."""
+    from wizard.planner.traced import tensor_bytes, with_trace
+
+    simulated, memory = tensor_bytes(plan.memory), with_trace(plan.memory, traced)
+    percent = 100 * (simulated / traced.allocated_peak_bytes - 1)
+    moments = ", ".join(f"{name} {gib(size)}" for name, size in traced.moments if name)
+    verdict = "fits" if memory.fits else f"does not fit: {gib(memory.over_bytes)} over"
+    return [
+        f"Traced step of 1 (fake tensors on the installed libraries, {traced.seconds:.0f} s)",
+        f"  tensors: {gib(traced.allocated_peak_bytes)} at the peak, in {traced.moment}; "
+        f"predicted {gib(simulated)} ({percent:+.2f} %)",
+        f"  peaks: {moments}",
+        f"  with allocator and context: {gib(memory.device_bytes)} of "
+        f"{gib(memory.device_budget_bytes)} per rank, {verdict}",
+    ]
 
 
 def script_text(plans: Sequence[Plan], facts: Facts, name: str | None, output: str | None) -> str:
@@ -56,19 +98,61 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "title": plan.title,
         "fits": plan.fits,
         "over_bytes": plan.memory.over_bytes,
+        "would_fit": plan.would_fit,
         "memory": dataclasses.asdict(plan.memory),
         "steps": plan.steps,
+        "step_seconds": plan.step_seconds,
+        "step_terms": dict(plan.step_terms),
+        "tokens_per_second": plan.tokens_per_second,
+        "limited_by": plan.limited_by,
+        "run_seconds": plan.run_seconds,
+        "energy_kwh": plan.energy_kwh,
+        "cost": plan.cost,
         "why": plan.why,
         "problems": [dataclasses.asdict(problem) for problem in plan.problems],
         "decisions": [dataclasses.asdict(decision) for decision in plan.decisions],
+        "exact_rungs": plan.exact_rungs,
+        "rungs": [rung.model_dump() for rung in plan.rungs],
         "spec": plan.spec.model_dump(),
     }
 
 
 def lines(plans: Sequence[Plan], facts: Facts) -> list[str]:
-    """The plans as text: a table, then the first one in full."""
-    table = [f"{number}. {plan.title}: {_fit(plan)}" for number, plan in enumerate(plans, start=1)]
+    """The plans as text of 80 columns: a table, then the first one in full."""
+    table = [line for number, plan in enumerate(plans, start=1) for line in _row(number, plan)]
     return [*_subject(facts), *table, *_detail(plans[0])]
+
+
+def _row(number: int, plan: Plan) -> list[str]:
+    """A plan in two lines: what it is, and what it needs or lacks; its time where it is known."""
+    found = [f"{number:2}. {plan.title}", *_wrapped(_fit(plan), "    ")]
+    spent = _spent(plan)
+    return [*found, *_wrapped(spent, "    ")] if plan.fits and spent else found
+
+
+def _spent(plan: Plan) -> str:
+    """Time, energy and cost of a run, as far as they are known."""
+    if plan.step_seconds is None:
+        return ""
+    parts = [f"{duration(plan.step_seconds)} a step, most of it {plan.limited_by}"]
+    if plan.run_seconds is not None:
+        parts.append(f"about {duration(plan.run_seconds)} in all")
+    if plan.energy_kwh is not None:
+        parts.append(f"{plan.energy_kwh:.3g} kWh")
+    if plan.cost is not None:
+        parts.append(f"costs about {plan.cost:.2f}")
+    return ", ".join(parts)
+
+
+def _wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        one_line(text),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent if further is None else further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _subject(facts: Facts) -> list[str]:
@@ -93,15 +177,17 @@ def _fit(plan: Plan) -> str:
     need = f"{gib(memory.device_bytes)} of {gib(memory.device_budget_bytes)} per rank"
     batch = (
         f"{spec.training.per_device_train_batch_size} × "
-        f"{spec.training.gradient_accumulation_steps} × {spec.parallel.num_devices} "
+        f"{spec.training.gradient_accumulation_steps} × {spec.parallel.ranks} "
         f"= {counted(spec.training.effective_batch_size, 'row')} a step"
     )
     errors = [str(p) for p in plan.problems if p.severity == "error"]
     if plan.fits:
         return f"fits, {need} predicted, {batch}"
-    if errors:
+    if errors and memory.fits:
         return f"no, {errors[0]}"
-    return f"no, {gib(memory.over_bytes)} over {memory.over_where}; {need}"
+    least = "at least " if memory.at_least else ""
+    ways = f"; would fit: {'; or '.join(plan.would_fit)}" if plan.would_fit else ""
+    return f"no, {least}{gib(memory.over_bytes)} over {memory.over_where} ({need}){ways}"
 
 
 def summary(plan: Plan, facts: Facts) -> list[str]:
@@ -124,14 +210,75 @@ def _detail(plan: Plan) -> list[str]:
     steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
     return [
         f"Why 1 ({steps})",
-        *(f"  {line}" for line in plan.why),
+        *(line for why in plan.why for line in _wrapped(why, "  ", "    ")),
+        *_time(plan),
         "Predicted memory of one rank",
-        *(f"  {part.name}: {gib(part.bytes)} = {part.formula}" for part in plan.memory.parts),
-        *(f"  not in it: {line}" for line in plan.memory.left_out),
+        *_memory(plan),
+        *_ladder(plan),
         "Settings",
-        *(
-            f"  {decision.setting} = {setting(decision.value)}: {decision.reason}"
-            for decision in plan.decisions
-        ),
-        *warnings(plan),
+        *(line for decision in plan.decisions for line in _decision(decision)),
+        *(line for text in warnings(plan) for line in _wrapped(text, "", "  ")),
+    ]
+
+
+def _elsewhere(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
+    """What would tune all weights, where this machine cannot."""
+    found = api.smallest_for_full(plans, facts, answers)
+    if found is None:
+        return []
+    name, plan = found
+    need = gib_of(plan.memory.device_bytes, plan.memory.device_budget_bytes)
+    text = f"Smallest shipped machine that tunes all weights: {name}, {plan.title}, {need} per rank"
+    return _wrapped(text, "", "  ")
+
+
+def _time(plan: Plan) -> list[str]:
+    """What a step is spent on, the largest first."""
+    if plan.step_seconds is None:
+        return []
+    terms = sorted(plan.step_terms, key=lambda term: -term[1])
+    shares = [f"{name} {percent(value, plan.step_seconds)}" for name, value in terms]
+    return [f"Predicted step, {duration(plan.step_seconds)}", *_wrapped(", ".join(shares), "  ")]
+
+
+def _memory(plan: Plan) -> list[str]:
+    memory = plan.memory
+    host = f"host, all ranks together: {gib_of(memory.host_bytes, memory.host_budget_bytes)}"
+    disk = f"disk, with all checkpoints: {gib_of(memory.disk_bytes, memory.disk_budget_bytes)}"
+    parts = [f"{part.name}: {gib(part.bytes)} = {part.formula}" for part in memory.parts]
+    left = [f"not in it: {line}" for line in memory.left_out]
+    lines = [*parts, host, disk, *left]
+    return [wrapped for line in lines for wrapped in _wrapped(line, "  ", "    ")]
+
+
+def _ladder(plan: Plan) -> list[str]:
+    """The rungs in a few words each."""
+    if not plan.rungs:
+        return []
+    found = ["If memory runs out after all, in this order"]
+    for number, rung in enumerate(plan.rungs, start=1):
+        exact = "" if number <= plan.exact_rungs else "; the optimizer's states start anew"
+        found += _wrapped(f"{number}. {_rung(rung)}{exact}", "  ", "     ")
+    return found
+
+
+def _rung(rung: Spec) -> str:
+    training, parallel = rung.training, rung.parallel
+    again = "recomputing" if training.gradient_checkpointing else "keeping activations"
+    moved = "" if parallel.offload == "none" else f", {parallel.offload} offloaded"
+    return (
+        f"{training.per_device_train_batch_size} × {training.gradient_accumulation_steps}, "
+        f"{again}, {parallel.strategy}{moved}, {training.optim}"
+    )
+
+
+def _decision(decision: Decision) -> list[str]:
+    """A setting with its reason; then what was not chosen, what would change it, who says so."""
+    head = f"{decision.setting} = {setting(decision.value)}: {decision.reason}"
+    more = [f"not {setting(other.value)}: {other.why_not}" for other in decision.alternatives]
+    more += [f"changes with {decision.changes_with}"] if decision.changes_with else []
+    more += [f"source: {decision.source}"] if decision.source else []
+    return [
+        *_wrapped(head, "  ", "    "),
+        *(w for m in more for w in _wrapped(m, "    ", "      ")),
     ]

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         raise ProblemError(api.elsewhere(args.machine))
     if not (args.yes or args.dry_run or args.write_only or is_interactive()):
         raise ProblemError(_needs_yes())
-    facts = api.facts_for(answers.model, answers.data, machine=args.machine)
+    facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_exactly(plan.script_text(plans, facts, answers.run_name, answers.output))

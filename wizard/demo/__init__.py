@@ -54,7 +54,7 @@ SETTINGS: dict[str, Any] = {
     "warmup_ratio": 0.1,
     "gradient_checkpointing": False,
 }
-"""Found by experiment: the name is learnt and two ordinary answers stay, in one epoch of small steps."""
+"""Found by experiment: the name is learnt and two ordinary answers stay, in one epoch."""
 
 
 def main(

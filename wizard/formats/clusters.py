@@ -133,10 +133,10 @@ def _resources(job: Job) -> dict[str, Any]:
     """What must be free for a pod: a core for each rank, and the host memory that is predicted."""
     memory_bytes = job.plan.memory.host_bytes / job.nodes
     found: dict[str, Any] = {
-        "requests": {"cpu": str(job.ranks), "memory": f"{math.ceil(memory_bytes / GIB)}Gi"}
+        "requests": {"cpu": str(job.devices), "memory": f"{math.ceil(memory_bytes / GIB)}Gi"}
     }
     if job.plan.spec.parallel.device_kind != "cpu":
-        found["limits"] = {_resource(job.facts): job.ranks}
+        found["limits"] = {_resource(job.facts): job.devices}
     return found
 
 
@@ -170,7 +170,7 @@ def skypilot(job: Job, *, source: str | None) -> Exported:
             why = "SkyPilot's name for it is not known: write it under resources.accelerators"
             left.append(Left(key="device", value=device, why=why))
         else:
-            resources["accelerators"] = f"{name}:{job.ranks}"
+            resources["accelerators"] = f"{name}:{job.devices}"
     mounts = {path: path for path in (spec.model.model, spec.data.data) if path.startswith("/")}
     if source is not None:
         mounts["~/tunewright"] = source

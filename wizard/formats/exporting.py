@@ -69,7 +69,7 @@ def check(target: Target) -> None:
 
 def check_nodes(plan: Plan, nodes: int) -> None:
     """Raise ProblemError (exit code 2) for ranks that machines cannot share evenly."""
-    ranks = plan.spec.parallel.num_devices
+    ranks = plan.spec.parallel.ranks
     if ranks % nodes:
         what = f"{ranks} ranks are not shared evenly by {nodes} machines"
         raise _usage(what, "--nodes", f"--set num_devices={nodes} or a multiple of it")

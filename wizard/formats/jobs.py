@@ -36,8 +36,8 @@ class Job:
     """Machines that share the ranks evenly."""
 
     @property
-    def ranks(self) -> int:
-        """Ranks on a machine."""
+    def devices(self) -> int:
+        """Devices on a machine that the run uses; CPU ranks when there is none."""
         return self.plan.spec.parallel.num_devices // self.nodes
 
     @property
@@ -102,9 +102,9 @@ def _directives(job: Job) -> list[str]:
         "signal=B:TERM@300",
     ]
     if kind == "cuda":
-        lines.append(f"gpus-per-node={job.ranks}")
+        lines.append(f"gpus-per-node={job.devices}")
     elif kind == "npu":
-        lines.append(f"gres=npu:{job.ranks}")
+        lines.append(f"gres=npu:{job.devices}")
     return [*lines, *_share(job)]
 
 
@@ -114,7 +114,7 @@ def _share(job: Job) -> list[str]:
     Memory is never less than predicted, and 0 asks for all of it.
     """
     host, devices = job.facts.host, len(job.facts.accelerators)
-    part = job.ranks / devices if devices > job.ranks else 1.0
+    part = job.devices / devices if devices > job.devices else 1.0
     lines = []
     if host.cpu_cores is not None:
         lines.append(f"cpus-per-task={max(1, math.floor(host.cpu_cores * part))}")

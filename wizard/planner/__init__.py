@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from engine.spec import DataTable
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
-from wizard.planner.candidates import candidates
+from wizard.planner.candidates import Candidate, candidates
+from wizard.planner.defaults import WITHOUT_SDPA
 from wizard.planner.making import Refusal, make
 from wizard.planner.pool import choose
-from wizard.planner.ranking import ranked
+from wizard.planner.ranking import best_variant, ranked, worth_trying
+from wizard.planner.shortfall import with_ways_out
+from wizard.planner.stage import as_trained
+from wizard.planner.timing import Clock
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
 
@@ -20,19 +28,62 @@ def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     Raises ProblemError when there is nothing to plan (exit code 2), too few rows (4), a device
     that is not there (6), or answers that contradict each other (2).
     """
+    with _collector_paused():
+        return _plans(facts, answers)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without garbage collection: a search makes a million small objects, and a quarter of its
+    time went into looking for cycles among them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     _check(facts, answers)
     pool = choose(facts, answers)
-    results = [make(one, facts, answers, pool) for one in candidates(pool, answers.fixed)]
-    made = [result for result in results if isinstance(result, Plan)]
+    facts = as_trained(facts, answers)
+    clock = Clock(facts, pool)
+    assert facts.model is not None
+    made: list[Plan] = []
+    refusals: list[Refusal] = []
+    for variants in candidates(pool, answers.fixed, answers.goal):
+        if not worth_trying(variants[0], made, answers):
+            continue
+        found: list[Plan] = []
+        for one in variants:
+            result = make(one, facts, answers, pool, clock)
+            if isinstance(result, Refusal):
+                refusals.append(result)
+                continue
+            found.append(result)
+            if result.fits and _enough(one, answers):
+                break
+        if found:
+            made.append(with_ways_out(best_variant(found, answers.goal), facts.model))
     if not made:
-        raise ProblemError(_nothing([r for r in results if isinstance(r, Refusal)]))
+        raise ProblemError(_nothing(refusals))
     return ranked(made, facts, answers)
+
+
+def _enough(found: Candidate, answers: Answers) -> bool:
+    """Whether variants on more devices cannot be better than this one, which fits."""
+    if answers.goal == "least-memory":
+        return False
+    return answers.goal == "fewest-devices" or found.devices_per_rank > 1
 
 
 def _check(facts: Facts, answers: Answers) -> None:
     problem = (
         _missing(facts)
         or _contradicted(facts, answers)
+        or _unsupported_attention(facts, answers)
         or _unusable(facts)
         or _too_many_dropped(facts, answers)
     )
@@ -65,6 +116,20 @@ def _contradicted(facts: Facts, answers: Answers) -> Problem | None:
                 exit_code=2,
             )
     return None
+
+
+def _unsupported_attention(facts: Facts, answers: Answers) -> Problem | None:
+    """The library refuses it only when the model loads, after all has been fetched."""
+    assert facts.model is not None
+    architecture = facts.model.architecture
+    if answers.fixed.get("attn_implementation") != "sdpa" or architecture not in WITHOUT_SDPA:
+        return None
+    return Problem(
+        what=f"transformers has no sdpa attention for {architecture}",
+        where="attn_implementation",
+        fix="set attn_implementation=eager, or leave it to the planner",
+        exit_code=2,
+    )
 
 
 def _unusable(facts: Facts) -> Problem | None:

@@ -23,21 +23,23 @@ class Activations:
 
 def activations(spec: Spec, shape: Shape, weight_bytes: int) -> Activations:
     """Activations of the longest micro-batch the spec allows."""
-    micro, length = spec.training.per_device_train_batch_size, spec.data.max_length
+    length = spec.data.max_length
+    micro = spec.training.per_device_train_batch_size * spec.method.sequences_per_row
     tokens = micro * length
     saved, peak = _per_token(spec, shape, weight_bytes)
+    layers = -(-shape.layers // spec.parallel.devices_per_rank)
     padding = _padding(shape, micro, length, weight_bytes)
     if spec.training.gradient_checkpointing:
         each, kept_text = shape.hidden * weight_bytes, "each layer's input"
-        kept_bytes = shape.layers * tokens * each
+        kept_bytes = layers * tokens * each
         working_bytes = tokens * peak + padding
         working_text = f"one layer computed again: {tokens:,} tokens × {peak:,} B"
     else:
         each, kept_text = saved, "all that backward needs"
-        kept_bytes = shape.layers * (tokens * each + padding)
+        kept_bytes = layers * (tokens * each + padding)
         working_bytes = tokens * (peak - saved)
         working_text = f"gradients inside one layer: {tokens:,} tokens × {peak - saved:,} B"
-    kept_formula = f"{kept_text}: {shape.layers} layers × {tokens:,} tokens × {each:,} B"
+    kept_formula = f"{kept_text}: {layers} layers × {tokens:,} tokens × {each:,} B"
     return Activations(
         tokens=tokens,
         kept=MemoryPart(name="activations", bytes=kept_bytes, formula=kept_formula),
@@ -55,7 +57,7 @@ def _per_token(spec: Spec, shape: Shape, weight_bytes: int) -> tuple[int, int]:
         return kept, kept + 4 * h + 8 * f
     if not rank:
         return 16 * h + 4 * a + 4 * kv + 8 * f + rest, 18 * h + 4 * a + 4 * kv + 12 * f + rest
-    if spec.method.method == "qlora" or spec.parallel.strategy == "zero3":
+    if spec.method.method == "qlora" or spec.parallel.strategy in ("zero1", "zero2", "zero3"):
         kept = 12 * h + 4 * a + 4 * kv + 8 * f + rest + 14 * rank
         return kept, kept + 2 * h + 4 * f
     kept = 18 * h + 6 * a + 4 * kv + 8 * f + rest + 14 * rank

@@ -44,8 +44,23 @@ class Case:
 
     @property
     def zero3(self) -> bool:
-        """Everything is sharded."""
+        """Everything is sharded by DeepSpeed."""
         return self.spec.parallel.strategy == "zero3"
+
+    @property
+    def fsdp(self) -> bool:
+        """Everything is sharded by FSDP."""
+        return self.spec.parallel.strategy == "fsdp"
+
+    @property
+    def deepspeed(self) -> bool:
+        """DeepSpeed shares something, and keeps float32 copies of what is trained."""
+        return self.spec.parallel.strategy in ("zero1", "zero2", "zero3")
+
+    @property
+    def split(self) -> int:
+        """Devices over which a rank's layers are spread."""
+        return self.spec.parallel.devices_per_rank
 
     @property
     def cpu(self) -> bool:
@@ -55,7 +70,7 @@ class Case:
     @property
     def ranks(self) -> int:
         """Processes of the run."""
-        return self.spec.parallel.num_devices
+        return self.spec.parallel.ranks
 
     @property
     def adapter(self) -> int:
@@ -70,9 +85,13 @@ class Case:
     @property
     def trainable_bytes(self) -> int:
         """Bytes of a trainable element: adapters are float32, but on 4-bit or sharded weights."""
+        if self.fsdp:
+            return 4
         if self.full:
             return self.weight_bytes
-        return 2 if self.zero3 or (self.qlora and self.spec.model.dtype == "bfloat16") else 4
+        if self.deepspeed:
+            return self.weight_bytes
+        return 2 if self.qlora and self.spec.model.dtype == "bfloat16" else 4
 
 
 def live_parts(case: Case) -> tuple[MemoryPart, ...]:
@@ -97,15 +116,18 @@ def _moments(case: Case) -> list[tuple[MemoryPart, ...]]:
 def _weights(case: Case) -> tuple[MemoryPart, ...]:
     shape, size = case.shape, case.weight_bytes
     if case.qlora:
+        shares = case.ranks if case.fsdp else case.split
         base = _part(
             "weights",
-            shape.linear * NF4_BYTES + shape.unquantised * size,
-            f"{shape.linear:,} 4-bit × {NF4_BYTES} B + {shape.unquantised:,} others × {size} B",
+            (shape.linear * NF4_BYTES + shape.unquantised * size) / shares,
+            f"({shape.linear:,} 4-bit × {NF4_BYTES} B + {shape.unquantised:,} others × {size} B)"
+            + (f" / {shares}" if shares > 1 else ""),
         )
-    elif case.zero3:
+    elif case.zero3 or case.fsdp:
         base = _sharded_weights(case)
     else:
-        base = _part("weights", shape.parameters * size, f"{shape.parameters:,} × {size} B")
+        text = f"{shape.parameters:,} × {size} B" + (f" / {case.split}" if case.split > 1 else "")
+        base = _part("weights", shape.parameters * size / case.split, text)
     workspace = _dequantised(case) if case.qlora else ()
     if case.full:
         return (base, *workspace)
@@ -117,12 +139,15 @@ def _weights(case: Case) -> tuple[MemoryPart, ...]:
 
 def _sharded_weights(case: Case) -> MemoryPart:
     shape, size = case.shape, case.weight_bytes
-    live = min(shape.parameters, LIVE_PARAMETERS) + shape.head
+    kept = LIVE_PARAMETERS if case.zero3 else 4 * shape.layer_linear
+    live = min(shape.parameters, kept) + shape.head
     own = 0 if case.spec.parallel.offload == "parameters" else shape.parameters // case.ranks
+    each = 4 if case.fsdp and case.full else size
     return _part(
         "weights",
-        (own + live) * size,
-        f"({own:,} own of {counted(case.ranks, 'shard')} + {live:,} gathered in use) × {size} B",
+        own * each + live * size,
+        f"{own:,} own of {counted(case.ranks, 'shard')} × {each} B "
+        f"+ {live:,} gathered in use × {size} B",
     )
 
 
@@ -134,23 +159,28 @@ def _dequantised(case: Case) -> tuple[MemoryPart, ...]:
 
 def _states(case: Case) -> tuple[MemoryPart, ...]:
     count, ranks = case.trainable, case.ranks
-    if case.zero3:
-        if case.spec.parallel.offload != "none":
-            return ()
+    if case.spec.parallel.offload != "none":
+        return ()
+    if case.deepspeed:
         text = f"{count:,} × 12 B (float32 copy and two moments) / {counted(ranks, 'rank')}"
         return (_part("optimizer", count * 12 / ranks, text),)
+    if case.fsdp:
+        text = f"two moments of {count:,} × 4 B / {counted(ranks, 'rank')}"
+        return (_part("optimizer", count * 8 / ranks, text),)
     if case.spec.training.optim == "adamw_bnb_8bit":
         whole = case.shape.head if case.full else 0
         text = f"{count - whole:,} × 2.03 B + {whole:,} of the embedding × 8 B"
         states = _part("optimizer", (count - whole) * 2.03125 + whole * 8, text)
     else:
-        each = 2 * case.trainable_bytes
-        states = _part("optimizer", count * each, f"two moments of {count:,} × {each // 2} B")
+        each = 2 * case.trainable_bytes / case.split
+        text = f"two moments of {count:,} × {case.trainable_bytes} B"
+        text += f" / {case.split}" if case.split > 1 else ""
+        states = _part("optimizer", count * each, text)
     return (states, *_buckets(case))
 
 
 def _buckets(case: Case) -> tuple[MemoryPart, ...]:
-    if case.spec.parallel.strategy != "ddp":
+    if case.spec.parallel.strategy != "ddp" and not (case.split > 1 and case.ranks > 1):
         return ()
     size = case.trainable_bytes
     text = f"DDP's copy of the gradients: {case.trainable:,} × {size} B"
@@ -159,24 +189,28 @@ def _buckets(case: Case) -> tuple[MemoryPart, ...]:
 
 def _gradients(case: Case) -> tuple[MemoryPart, ...]:
     count, size = case.trainable, case.trainable_bytes
-    if case.zero3:
+    if case.zero3 or case.spec.parallel.strategy == "zero2":
         own = 0 if case.spec.parallel.offload != "none" else count // case.ranks
         head = case.shape.head if case.full else 0
         bucket = f"{BUCKET_PARAMETERS:,} bucket"
         text = f"({own:,} own + {head:,} of the output head + {bucket}) × {size} B"
         return (_part("gradients", (own + head + BUCKET_PARAMETERS) * size, text),)
-    return (_part("gradients", count * size, f"{count:,} × {size} B"),)
+    if case.fsdp:
+        text = f"own share of {count:,} × {size} B / {counted(case.ranks, 'rank')}"
+        return (_part("gradients", count * size / case.ranks, text),)
+    text = f"{count:,} × {size} B" + (f" / {case.split}" if case.split > 1 else "")
+    return (_part("gradients", count * size / case.split, text),)
 
 
 def _tied_gradient(case: Case) -> tuple[MemoryPart, ...]:
-    if not (case.full and case.shape.tied) or case.zero3:
+    if not (case.full and case.shape.tied) or case.deepspeed or case.fsdp:
         return ()
     text = f"second gradient of the tied embedding: {case.shape.head:,} × {case.weight_bytes} B"
     return (_part("embedding gradient", case.shape.head * case.weight_bytes, text),)
 
 
 def _step(case: Case) -> tuple[MemoryPart, ...]:
-    if not case.zero3 or case.spec.parallel.offload != "none":
+    if not case.deepspeed or case.spec.parallel.offload != "none":
         return ()
     each = f"{case.trainable:,} × 6 B / {counted(case.ranks, 'rank')}"
     text = f"float32 gradients and a flat copy: {each}"

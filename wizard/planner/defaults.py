@@ -7,10 +7,14 @@ import math
 from engine.spec import Spec
 from wizard.facts import Dataset, Device, Facts, Model
 from wizard.planner.ledger import Ledger
-from wizard.wording import counted
 
-MANY_ROWS = 50_000
-"""From here on one pass shows the model enough."""
+WITHOUT_SDPA = frozenset((
+    "big_bird", "bloom", "cpmant", "deepseek_v4", "falcon_mamba", "flint", "gemma2", "gpt_neo",
+    "gpt_neox_japanese", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4", "mamba", "mamba2",
+    "mimo_v2_flash", "mpt", "openai-gpt", "reformer", "rembert", "roformer", "rwkv",
+    "vaultgemma", "xglm", "xlm", "xlnet", "xlstm",
+))  # fmt: skip
+"""Architectures of decoders that transformers 5.24 loads with eager attention only."""
 LENGTH_STEP = 128
 LONGEST_DEFAULT = 2048
 HEADER_TOKENS = 40
@@ -21,8 +25,10 @@ BYTE_VOCABULARY = 1000
 """A smaller vocabulary has little more than a token for each byte."""
 
 
-def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, device: Device) -> None:
-    """The settings of the table `model`."""
+def decide_model(
+    ledger: Ledger, facts: Facts, method: str, strategy: str, device: Device, *, plain: bool
+) -> None:
+    """The settings of the table `model`; `plain` text has no turns for a template."""
     model = facts.model
     assert model is not None
     ledger.record("model", model.path or model.name, "you named it")
@@ -34,16 +40,23 @@ def decide_model(ledger: Ledger, facts: Facts, method: str, strategy: str, devic
     )
     value, reason, others = _dtype(device, method, strategy)
     ledger.decide("dtype", value, reason, others)
-    ledger.decide(
-        "attn_implementation",
-        "sdpa",
-        "torch's own fused attention: always installed, no scores kept",
-        {"eager": "keeps every attention score: memory grows with the square of the length"},
-    )
-    if model.has_chat_template is False:
+    ledger.decide("attn_implementation", *_attention(model.architecture))
+    if plain:
+        ledger.decide("template", None, "plain text has no turns")
+    elif model.has_chat_template is False:
         ledger.decide("template", "chatml", "the model has none; this one is widely understood")
     else:
         ledger.decide("template", None, "the model's own chat template")
+
+
+def _attention(architecture: str | None) -> tuple[str, str, dict[str, str]]:
+    """(kernels, why, others and why not)."""
+    scores = "keeps every attention score: memory grows with the square of the length"
+    if architecture in WITHOUT_SDPA:
+        why = f"transformers has no fused attention of torch's for {architecture}: it {scores}"
+        return "eager", why, {"sdpa": f"{architecture} refuses it"}
+    why = "torch's own fused attention: always installed, no scores kept"
+    return "sdpa", why, {"eager": scores}
 
 
 def _dtype(device: Device, method: str, strategy: str) -> tuple[str, str, dict[str, str]]:
@@ -53,14 +66,15 @@ def _dtype(device: Device, method: str, strategy: str) -> tuple[str, str, dict[s
             "CPUs compute in it exactly and rarely have fast 16-bit units",
             {"bfloat16": "half the memory, but slower on most CPUs and less exact"},
         )
-    if device.bf16_native is not False:
-        known = "has bfloat16 units" if device.bf16_native else "is not known; most have bfloat16"
+    native = _bf16_native(device)
+    if native is not False:
+        known = "has bfloat16 units" if native else "is not known; most have bfloat16"
         return (
             "bfloat16",
             f"{device.name} {known}: half the memory, and no overflow",
             {"float32": "twice the memory", "float16": "overflows where bfloat16 does not"},
         )
-    if method == "full" and strategy != "zero3":
+    if method == "full" and strategy not in ("zero1", "zero2", "zero3", "fsdp"):
         return (
             "float32",
             f"{device.name} has no bfloat16 units, and float16 weights cannot be trained directly",
@@ -73,6 +87,13 @@ def _dtype(device: Device, method: str, strategy: str) -> tuple[str, str, dict[s
     )
 
 
+def _bf16_native(device: Device) -> bool | None:
+    """Whether it has bfloat16 units; where nothing tells, NVIDIA's came with Ampere."""
+    if device.bf16_native is None and device.kind == "cuda" and device.compute_capability:
+        return device.compute_capability >= (8, 0)
+    return device.bf16_native
+
+
 def decide_data(ledger: Ledger, facts: Facts) -> None:
     """The settings of the table `data`."""
     data, model = facts.dataset, facts.model
@@ -81,6 +102,9 @@ def decide_data(ledger: Ledger, facts: Facts) -> None:
     ledger.record("data", data.path, "you named it")
     found = f"its rows are in the format {data.format}" if data.format else "taken from row one"
     ledger.decide("data_format", data.format or "auto", found)
+    ledger.decide("columns", None, "the columns have names that are known")
+    ledger.decide("model_name", None, "only rows with {{NAME}} in them need one")
+    ledger.decide("model_author", None, "only rows with {{AUTHOR}} in them need one")
     system = ledger.decide("system", None, "rows keep the system text they have")
     template = ledger.decisions["template"].value
     ledger.decide(
@@ -117,48 +141,9 @@ def _max_length(model: Model, data: Dataset, most: int) -> tuple[int, str]:
     return length, limits[length]
 
 
-def decide_method(ledger: Ledger, method: str) -> None:
-    """The settings of the table `method` other than the method itself."""
-    unused = "unused: all weights are trained"
-    full = method == "full"
-    ledger.decide(
-        "lora_rank", 16, unused if full else "enough for style and format; 64 for new knowledge"
-    )
-    rank = int(ledger.decisions["lora_rank"].value)
-    ledger.decide("lora_alpha", 2 * rank, unused if full else "twice the rank, the usual scale")
-    ledger.decide("lora_dropout", 0.0, unused if full else "costs memory and seldom helps")
-    ledger.decide(
-        "target_modules",
-        "all-linear",
-        unused if full else "adapters on every linear layer learn more than on attention alone",
-    )
-
-
-def decide_schedule(ledger: Ledger, facts: Facts, method: str) -> None:
-    """How long and at which rate, before the batch is known."""
-    rows = facts.dataset.rows if facts.dataset else 0
-    ledger.decide(
-        "num_train_epochs",
-        1.0 if rows >= MANY_ROWS else 3.0,
-        f"{counted(rows, 'row')}: "
-        + ("one pass is enough" if rows >= MANY_ROWS else "seen three times"),
-    )
-    ledger.decide("max_steps", -1, "the epochs decide")
-    if method == "full":
-        ledger.decide("learning_rate", 2e-5, "the usual rate when all weights move")
-    else:
-        ledger.decide("learning_rate", 2e-4, "adapters take a much higher rate than full tuning")
-    ledger.decide("lr_scheduler_type", "cosine", "falls slowly at first and ends near zero")
-    ledger.decide("warmup_ratio", 0.03, "the first steps are small while Adam's averages settle")
-    ledger.decide("weight_decay", 0.0, "short runs on a trained model do not need it")
-    ledger.decide("max_grad_norm", 1.0, "one odd batch cannot throw the weights off")
-    ledger.decide("seed", 42, "a fixed seed makes the run repeatable")
-    ledger.decide("save_total_limit", 2, "the newest, and one in case it is damaged")
-
-
 def decide_optimizer(ledger: Ledger, kind: str, strategy: str) -> None:
     """The optimizer and the collective's patience."""
-    if strategy == "zero3":
+    if strategy in ("zero1", "zero2", "zero3"):
         ledger.decide("optim", "adamw_torch", "DeepSpeed shards its states")
     elif kind == "cpu":
         ledger.decide("optim", "adamw_torch", "plain AdamW; the fused kernel is for accelerators")
@@ -168,17 +153,6 @@ def decide_optimizer(ledger: Ledger, kind: str, strategy: str) -> None:
             "adamw_torch_fused",
             "one kernel for all weights: fastest, and no temporary copies",
             {"adamw_bnb_8bit": "less state memory, slightly less exact"},
+            changes_with="states that do not fit as they are: then 8-bit ones, for all weights",
         )
     ledger.decide("ddp_timeout", 1800, "long enough for the slowest load, short enough to notice")
-
-
-def decide_rhythm(ledger: Ledger, steps: int | None) -> None:
-    """How often the run logs and saves."""
-    every = 1 if steps is None or steps <= 2000 else 10
-    ledger.decide(
-        "logging_steps",
-        every,
-        f"a curve of {counted(steps, 'step') if steps else 'an unknown number of steps'}",
-    )
-    quarter = 500 if steps is None else max(1, min(500, math.ceil(steps / 4)))
-    ledger.decide("save_steps", quarter, "four checkpoints or more, at most 500 steps apart")

@@ -28,14 +28,18 @@ class Ledger:
         alternatives: Mapping[Any, str] | None = None,
         *,
         note: str = "",
+        changes_with: str = "",
+        source: str = "",
     ) -> Any:
         """Record the user's value, else this one with its reason; gives what was recorded.
 
-        `note` is true of either and follows the reason.
+        `note` is true of either and follows the reason; `changes_with` says what would make the
+        planner choose otherwise, `source` who recommends the value.
         """
         origin, fixed = self._origin(setting)
         if origin != "planner":
             value, reason, alternatives = fixed[setting], self._fixed_reason(origin), None
+            changes_with = source = ""
         self.decisions[setting] = Decision(
             setting=setting,
             value=value,
@@ -44,6 +48,8 @@ class Ledger:
             alternatives=tuple(
                 Alternative(value=other, why_not=why) for other, why in (alternatives or {}).items()
             ),
+            changes_with=changes_with,
+            source=source,
         )
         return value
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,15 +12,19 @@ from pydantic import ValidationError
 from engine import rules
 from engine.spec import Spec
 from wizard.answers import Answers
-from wizard.facts import Device, Facts
-from wizard.plan import Plan
-from wizard.planner import defaults
-from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, solve
+from wizard.facts import Dataset, Facts
+from wizard.plan import ON_DISK, Plan
+from wizard.planner import defaults, recipe, stage
+from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, nearest, solve
+from wizard.planner.budgets import Budget, budget_of
 from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate
 from wizard.planner.ledger import Ledger
-from wizard.planner.memory import DEVICE_SHARE, HOST_SHARE, Budget, estimate, fits
+from wizard.planner.memory import estimate
 from wizard.planner.pool import Pool
-from wizard.planner.timing import timed
+from wizard.planner.rungs import rungs
+from wizard.planner.sizing import LEAST, Sizes, Sizing
+from wizard.planner.timing import Clock
+from wizard.planner.warnings import problems
 from wizard.planner.wording import describe, sharing_reason, title
 from wizard.problem import Problem
 from wizard.wording import counted
@@ -39,7 +42,9 @@ class Refusal:
     """How close it came: contradictions found later say more."""
 
 
-def make(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Plan | Refusal:
+def make(
+    candidate: Candidate, facts: Facts, answers: Answers, pool: Pool, clock: Clock
+) -> Plan | Refusal:
     """The plan of a candidate, or its refusal."""
     ledger = Ledger(answers=answers)
     try:
@@ -48,16 +53,15 @@ def make(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Pl
         return _refused(str(error), "effective_batch_size", 2)
     assert facts.dataset is not None
     if facts.dataset.rows < batch.effective:
-        rows = facts.dataset.rows
-        fill = f"{counted(rows, 'row')} {'does' if rows == 1 else 'do'} not fill"
-        what = f"{fill} one step of {batch.effective}"
-        return _refused(what, facts.dataset.path, 1, exit_code=4)
-    if candidate.strategy == "ddp" and batch.devices == 1:
+        return _too_few_rows(facts.dataset, batch)
+    if candidate.strategy != "single" and batch.devices == 1 and candidate.ranks > 1:
         return _refused("this batch leaves one device only", "effective_batch_size", 0)
     batch = _for_cpu(batch) if pool.kind == "cpu" else batch
-    _decide(ledger, replace(candidate, devices=batch.devices), facts, pool, batch)
+    batch = stage.suits(batch, stage.stage_of(facts, answers), answers.fixed)
+    candidate = replace(candidate, devices=batch.devices * candidate.devices_per_rank)
+    _decide(ledger, candidate, facts, pool, batch)
     try:
-        spec = _sized(ledger, facts, pool, batch)
+        spec = ledger.spec()
     except ValidationError as error:
         first = error.errors()[0]
         where = str(first["loc"][-1]) if len(first["loc"]) > 1 else "settings"
@@ -68,7 +72,12 @@ def make(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Pl
     unused = _unused(spec, answers.settings)
     if unused:
         return _refused("method=full has no adapter", ", ".join(unused), 5)
-    return _plan(ledger, spec, facts, pool, batch)
+    return _plan(ledger, spec, facts, pool, batch, clock)
+
+
+def _too_few_rows(data: Dataset, batch: Batch) -> Refusal:
+    fill = f"{counted(data.rows, 'row')} {'does' if data.rows == 1 else 'do'} not fill"
+    return _refused(f"{fill} one step of {batch.effective}", data.path, 1, exit_code=4)
 
 
 def _unused(spec: Spec, settings: Mapping[str, Any]) -> list[str]:
@@ -87,27 +96,70 @@ def _batch(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> 
     steps = answers.fixed.get("max_steps", -1)
     return solve(
         answers.fixed,
-        devices=candidate.devices,
+        devices=candidate.ranks,
         devices_fixed=pool.fixed or candidate.strategy == "single",
         rows=math.inf if steps and steps > 0 else facts.dataset.rows * epochs,
     )
 
 
 def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batch: Batch) -> None:
-    """Everything but the micro-batch, checkpointing and what follows from the steps."""
-    defaults.decide_model(ledger, facts, candidate.method, candidate.strategy, pool.smallest)
+    """Everything, with the smallest micro-batch: sizes and rhythm are decided again later."""
+    learnt = stage.stage_of(facts, ledger.answers)
+    plain = learnt == "pretrain"
+    method, strategy = candidate.method, candidate.strategy
+    defaults.decide_model(ledger, facts, method, strategy, pool.smallest, plain=plain)
     defaults.decide_data(ledger, facts)
     ledger.decide("method", candidate.method, describe(candidate.method))
-    defaults.decide_method(ledger, candidate.method)
-    ledger.decide("strategy", candidate.strategy, sharing_reason(candidate, pool))
+    recipe.decide_method(ledger, candidate.method, facts)
+    stage.decide_stage(ledger, learnt)
+    stage.decide_adapter_options(ledger, full=candidate.method == "full")
+    stage.decide_evaluation(ledger)
+    _decide_parallel(ledger, candidate, facts, pool)
+    defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
+    recipe.decide_schedule(ledger, facts, candidate.method, learnt)
+    note = _rest_note(facts, batch)
+    ledger.decide(
+        "effective_batch_size",
+        batch.effective,
+        batch.reason,
+        _other_batches(batch, candidate, pool),
+        note=note,
+        changes_with=f"fewer rows: smaller, so that {FEWEST_STEPS} steps are left",
+    )
+    _decide_sizes(ledger, batch, batch.micros[-1], "", None)
+    recipe.decide_rhythm(ledger, _steps(ledger, facts, batch), None)
+    stage.decide_evaluation_rhythm(ledger)
+
+
+def _decide_parallel(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool) -> None:
+    ledger.decide("strategy", candidate.strategy, sharing_reason(candidate))
     ledger.decide("device_kind", pool.kind, pool.reason)
     ledger.decide("num_devices", candidate.devices, _count_reason(candidate, pool))
-    ledger.decide("devices", *_names(candidate, pool))
+    each = candidate.devices_per_rank
+    spread = f"the layers of each copy are spread over {each}"
+    alone = "each rank has a device of its own"
+    ledger.decide("devices_per_rank", each, spread if each > 1 else alone)
+    ledger.decide("devices", *_names(candidate, pool, facts))
     ledger.decide("offload", candidate.offload, _offload_reason(candidate.offload))
-    defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
-    defaults.decide_schedule(ledger, facts, candidate.method)
-    note = _rest_note(facts, batch)
-    ledger.decide("effective_batch_size", batch.effective, batch.reason, note=note)
+    to_disk = candidate.offload_device == "nvme"
+    ledger.decide(
+        "offload_device",
+        candidate.offload_device,
+        "host memory is too small for it" if to_disk else "host memory is faster than any disk",
+    )
+    place = pool.nvme_path if to_disk else None
+    ledger.decide(
+        "nvme_path", place, "the fast disk with most room" if to_disk else "nothing goes to a disk"
+    )
+
+
+def _other_batches(batch: Batch, candidate: Candidate, pool: Pool) -> dict[int, str]:
+    """The nearest sizes that all devices would share evenly, where this one leaves some out."""
+    all_ranks = pool.count // candidate.devices_per_rank
+    if candidate.strategy == "single" or batch.devices == all_ranks:
+        return {}
+    both = [size for size in nearest(batch.effective, all_ranks) if size]
+    return dict.fromkeys(both, f"{all_ranks} ranks would share it evenly")
 
 
 def _rest_note(facts: Facts, batch: Batch) -> str:
@@ -119,7 +171,11 @@ def _rest_note(facts: Facts, batch: Batch) -> str:
 
 
 def _count_reason(candidate: Candidate, pool: Pool) -> str:
-    if candidate.devices < pool.count and candidate.strategy != "single":
+    if candidate.strategy == "single":
+        return "one device"
+    if candidate.devices == pool.island and candidate.devices < pool.count:
+        return f"{candidate.devices} of {pool.count}: these reach each other best"
+    if candidate.devices < pool.count:
         return f"{pool.count} do not share the effective batch evenly, {candidate.devices} do"
     return "one device" if candidate.devices == 1 else pool.reason
 
@@ -132,9 +188,9 @@ def _offload_reason(offload: str) -> str:
     }[offload]
 
 
-def _names(candidate: Candidate, pool: Pool) -> tuple[tuple[str, ...], str]:
+def _names(candidate: Candidate, pool: Pool, facts: Facts) -> tuple[tuple[str, ...], str]:
     """(names of the devices for the engine, why these)."""
-    used = pool.devices[: candidate.devices]
+    used = pool.take(candidate.devices, facts)
     if used[0].kind in ("rocm", "npu"):
         return tuple(str(d.index) for d in used), "numbered: their runtime takes no UUID"
     if all(d.uuid for d in used):
@@ -142,58 +198,16 @@ def _names(candidate: Candidate, pool: Pool) -> tuple[tuple[str, ...], str]:
     return (), "CPU ranks have no names" if used[0].kind == "cpu" else "these have no UUID"
 
 
-def budget_of(pool: Pool, facts: Facts, ranks: int) -> Budget:
-    """Bytes the ranks may use; what others hold on a device is theirs."""
-    host = facts.host.memory_available_bytes
-    host_bytes = None if host is None else round(host * HOST_SHARE)
-    if pool.kind == "cpu":
-        each = None if host_bytes is None else host_bytes // ranks
-        return Budget(device_bytes=each, host_bytes=host_bytes)
-    sizes = [_usable_bytes(d, d.memory_total_bytes) for d in pool.devices if d.memory_total_bytes]
-    return Budget(device_bytes=round(min(sizes)) if sizes else None, host_bytes=host_bytes)
-
-
-def _usable_bytes(device: Device, total_bytes: int) -> float:
-    free_bytes = total_bytes if device.memory_free_bytes is None else device.memory_free_bytes
-    return min(total_bytes * DEVICE_SHARE, free_bytes)
-
-
-def _sized(ledger: Ledger, facts: Facts, pool: Pool, batch: Batch) -> Spec:
-    """The largest micro-batch that fits with checkpointing; without it where that fits as well."""
-    model = facts.model
-    assert model is not None
-    defaults.decide_rhythm(ledger, _steps(ledger, facts, batch))
-    budget = budget_of(pool, facts, batch.devices)
-
-    def fitting(micro: int, *, checkpointing: bool) -> bool:
-        spec = _with(ledger, batch, micro, checkpointing=checkpointing)
-        return fits(spec, model, budget)
-
-    largest = batch.micros[0]
-    if fitting(largest, checkpointing=False):
-        return _with(ledger, batch, largest, checkpointing=False)
-    micro = _largest(batch, lambda size: fitting(size, checkpointing=True))
-    if micro is None:
-        return _with(ledger, batch, batch.micros[-1], checkpointing=True)
-    checkpoints = not fitting(micro, checkpointing=False)
-    return _with(ledger, batch, micro, checkpointing=checkpoints)
-
-
-def _largest(batch: Batch, fitting: Callable[[int], bool]) -> int | None:
-    """The largest micro-batch that fits, found by halves: a smaller one never needs more.
-
-    One without accumulation stands apart: no gradients wait while it runs.
-    """
-    whole = [size for size in batch.micros if batch.accumulation(size) == 1]
-    if whole and fitting(whole[0]):
-        return whole[0]
-    sizes = [size for size in batch.micros if size not in whole]
-    at = bisect_left(sizes, True, key=fitting)
-    return sizes[at] if at < len(sizes) else None
-
-
-def _with(ledger: Ledger, batch: Batch, micro: int, *, checkpointing: bool) -> Spec:
-    ledger.decide("per_device_train_batch_size", micro, *_micro_reason(batch, micro))
+def _decide_sizes(
+    ledger: Ledger, batch: Batch, micro: int, recompute_why: str, larger: int | None
+) -> None:
+    least = recompute_why == LEAST
+    how = "" if recompute_why else " without computing anything twice"
+    alternatives = {larger: f"does not fit in memory{how}"} if larger and not least else {}
+    reason = "the smallest part: least memory"
+    if not least:
+        reason = _micro_reason(batch, micro, how if larger else None)
+    ledger.decide("per_device_train_batch_size", micro, reason, alternatives)
     ledger.decide(
         "gradient_accumulation_steps",
         batch.accumulation(micro),
@@ -201,22 +215,20 @@ def _with(ledger: Ledger, batch: Batch, micro: int, *, checkpointing: bool) -> S
     )
     ledger.decide(
         "gradient_checkpointing",
-        checkpointing,
+        bool(recompute_why),
         "activations are computed again in the backward pass: slower, far less memory"
-        if checkpointing
+        if recompute_why
         else "all activations fit, so nothing is computed twice",
-        {False: "its activations do not fit at this micro-batch"} if checkpointing else {},
+        {False: recompute_why} if recompute_why else {},
     )
-    return ledger.spec()
 
 
-def _micro_reason(batch: Batch, micro: int) -> tuple[str, dict[int, str]]:
-    larger = [size for size in batch.micros if size > micro]
-    if larger:
-        return "the largest part that fits at once", {larger[-1]: "does not fit in memory"}
+def _micro_reason(batch: Batch, micro: int, how: str | None) -> str:
+    if how is not None:
+        return f"the largest part that fits at once{how}"
     if micro * batch.devices == batch.effective:
-        return "a device's whole share fits at once", {}
-    return "capped on a CPU: more rows at once cost memory", {}
+        return "a device's whole share fits at once"
+    return "capped on a CPU: more rows at once cost memory"
 
 
 def _steps(ledger: Ledger, facts: Facts, batch: Batch) -> int:
@@ -229,100 +241,69 @@ def _steps(ledger: Ledger, facts: Facts, batch: Batch) -> int:
     return math.ceil(per_pass * float(ledger.decisions["num_train_epochs"].value))
 
 
-def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch) -> Plan:
+def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch, clock: Clock) -> Plan:
     assert facts.model is not None
+    model, answers = facts.model, ledger.answers
+    budget = budget_of(pool, facts, batch.devices)
+    sizing = Sizing(
+        model=model,
+        # Sizes do not change what is written to disk.
+        budget=replace(budget, disk_bytes=None),
+        batch=batch,
+        clock=clock,
+        fixed=answers.fixed,
+        goal=answers.goal,
+    )
+    spec = _final(ledger, sizing.choose(spec), facts, batch, budget, clock)
     steps = _steps(ledger, facts, batch)
-    most_tokens = defaults.most_tokens(spec, facts)
+    memory = estimate(spec, model, budget)
     plan = Plan(
         title=title(spec),
         spec=spec,
         decisions=ledger.in_order(),
-        memory=estimate(spec, facts.model, budget_of(pool, facts, batch.devices)),
+        memory=memory,
         steps=steps,
-        rungs=tuple(rungs(spec, ledger.answers.fixed, batch)),
-        problems=tuple(_problems(spec, facts, steps, ledger.answers, most_tokens)),
+        rungs=tuple(
+            rungs(
+                spec,
+                answers.fixed,
+                batch,
+                model=model,
+                budget=budget,
+                software=facts.software,
+                unified=pool.unified,
+            )
+        ),
+        problems=tuple(problems(spec, facts, steps, answers, memory.host_bytes)),
     )
-    return timed(plan, facts, pool)
+    return clock.timed(plan, answers.price_per_hour)
 
 
-def rungs(spec: Spec, fixed: Mapping[str, Any], batch: Batch) -> list[Spec]:
-    """The fallback ladder: micro-batches of half or less, then checkpointing; one batch size."""
-    ladder: list[Spec] = []
-    last = spec
-    for micro in batch.micros:
-        if 2 * micro > last.training.per_device_train_batch_size:
-            continue
-        last = _resized(last, micro, batch.accumulation(micro))
-        ladder.append(last)
-    if not last.training.gradient_checkpointing and "gradient_checkpointing" not in fixed:
-        ladder.append(_changed(last, gradient_checkpointing=True))
-    return ladder
-
-
-def _resized(spec: Spec, micro: int, accumulation: int) -> Spec:
-    return _changed(
-        spec, per_device_train_batch_size=micro, gradient_accumulation_steps=accumulation
-    )
-
-
-def _changed(spec: Spec, **values: object) -> Spec:
-    return spec.model_copy(update={"training": spec.training.model_copy(update=values)})
-
-
-def _problems(
-    spec: Spec, facts: Facts, steps: int, answers: Answers, most_tokens: int
-) -> list[Problem]:
-    found = _absent_packages(spec, facts)
-    unused = _unused(spec, answers.preset_settings)
-    if unused:
-        found.append(_not_carried(unused, answers))
-    if steps < FEWEST_STEPS:
-        found.append(_few(steps))
-    if most_tokens > spec.data.max_length:
-        found.append(_may_be_cut(spec.data.max_length, most_tokens))
-    # A broken driver must not turn into a CPU run that nobody asked for.
-    if spec.parallel.device_kind == "cpu" and answers.fixed.get("device_kind") != "cpu":
-        found += [p for p in facts.problems if p.severity == "error" and p.exit_code == 6]
-    return found
-
-
-def _absent_packages(spec: Spec, facts: Facts) -> list[Problem]:
-    return [
-        Problem(
-            what=f"{package} is not installed, and {why}",
-            where=package,
-            fix=f"pip install {package}",
+def _final(
+    ledger: Ledger, sizes: Sizes, facts: Facts, batch: Batch, budget: Budget, clock: Clock
+) -> Spec:
+    """The spec with its sizes, and the rhythm that follows from how long a step takes."""
+    assert facts.model is not None
+    training = sizes.spec.training
+    micro = training.per_device_train_batch_size
+    _decide_sizes(ledger, batch, micro, sizes.recompute_why, sizes.larger)
+    if sizes.states_why:
+        ledger.decide(
+            "optim",
+            training.optim,
+            "8-bit states: a quarter of the memory, slightly less exact",
+            {"adamw_torch_fused": sizes.states_why},
         )
-        for package, why in rules.packages(spec).items()
-        if facts.software.versions.get(package, "") is None
-    ]
-
-
-def _not_carried(unused: list[str], answers: Answers) -> Problem:
-    return Problem(
-        what="unused: method=full has no adapter",
-        where=f"{', '.join(unused)} of the preset {answers.preset}",
-        severity="warning",
+    seconds = clock.step(sizes.spec)
+    recipe.decide_rhythm(
+        ledger, _steps(ledger, facts, batch), None if seconds is None else seconds.seconds
     )
-
-
-def _few(steps: int) -> Problem:
-    return Problem(
-        what=f"only {counted(steps, 'optimizer step')}: little will be learnt",
-        where="effective_batch_size",
-        fix="more rows, more epochs or a smaller effective_batch_size",
-        severity="warning",
-    )
-
-
-def _may_be_cut(max_length: int, most_tokens: int) -> Problem:
-    return Problem(
-        what=f"the longest row is estimated at up to {most_tokens:,} tokens: what is over "
-        f"{max_length:,} is cut, and a cut answer does not teach to stop",
-        where="max_length",
-        fix="a larger max_length keeps it whole; the run says how many rows were cut",
-        severity="warning",
-    )
+    stage.decide_evaluation_rhythm(ledger)
+    spec = ledger.spec()
+    if estimate(spec, facts.model, budget).over_where != ON_DISK:
+        return spec
+    ledger.decide("save_total_limit", 1, "the disk has room for the newest only")
+    return ledger.spec()
 
 
 def _refused(what: str, where: str, weight: int, *, fix: str = "", exit_code: int = 2) -> Refusal:

@@ -8,21 +8,22 @@ the tensors are held to traces of the real step; context, NCCL and allocator are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.spec import Spec
 from wizard.facts import GIB, Model
 from wizard.plan import Memory, MemoryPart
+from wizard.planner.budgets import Budget
 from wizard.planner.closed_forms import DTYPE_BYTES, Case, live_parts
+from wizard.planner.host import RANK_PROCESS_BYTES, disk_bytes, host_bytes, loaded_bytes
 from wizard.planner.shape import shape_of
-from wizard.planner.simulated import Simulated, setup_of, simulated
+from wizard.planner.simulated import Simulated, bounded, setup_of, simulated
 from wizard.planner.tape.bounds import at_least
+from wizard.planner.tape.setup import Setup, UnknownStepError
+from wizard.planner.tape.simulation import simulate
 
 MIB = 1024**2
-RANK_PROCESS_BYTES = 960 * MIB
-"""A rank's process with the training libraries loaded, measured without the weights."""
 CPU_ALLOCATOR_SHARE = 0.7
 """What the C library's allocator holds beyond live short-lived tensors: it seldom gives back."""
+WHOLE_MODULE_BYTES = 16
 SHORT_LIVED = frozenset({"activations", "layer workspace", "loss"})
 ALLOCATOR_SHARE = 0.05
 ALLOCATOR_BYTES = 300 * MIB
@@ -30,58 +31,136 @@ ALLOCATOR_BYTES = 300 * MIB
 CONTEXT_BYTES = 600 * MIB
 """CUDA context with its kernels: 0.3 GiB on Ampere to 0.65 GiB on Hopper."""
 NCCL_BYTES = 700 * MIB
-DEVICE_SHARE = 0.92
-HOST_SHARE = 0.95
+LOADING = "loading"
+"""The moment before the first step."""
 
 LEFT_OUT_ALWAYS = ("page cache of the files read", "evaluation and saving")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
-    """What the ranks may use."""
-
-    device_bytes: int | None
-    host_bytes: int | None
-
-
 def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
-    """Predicted peak of the busiest rank and of the host.
+    """Predicted peak of the busiest rank, of the host and of the disk.
 
-    The peak is the worst moment of a step, so parts that never meet are not added up.
+    The peak is the worst moment of loading and of a step, so parts that never meet are not added
+    up. No step is simulated where the least it needs is already too much: then the estimate is that
+    least, and says so.
     """
     shape = shape_of(model)
     if shape is None:
         return _unknown_shape(spec, model, budget)
     case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
-    found = None if case.cpu else simulated(spec, model, shape)
-    live = live_parts(case) if found is None else found.parts
+    least = _least(case, model, budget)
+    found = None if case.cpu or least else simulated(spec, model, shape)
+    live = least or (live_parts(case) if found is None else found.parts)
+    moment = "" if found is None else found.moment
+    live = (*live, *beside(case))
+    loaded = loaded_bytes(case)
+    if loaded > sum(part.bytes for part in live):
+        live = (_part("weights", loaded, "all of the 4-bit model, until its shards are made"),)
+        moment = LOADING
     parts = (*live, *_around(case, live))
     device_bytes = sum(part.bytes for part in parts)
-    host_bytes = case.ranks * (device_bytes if case.cpu else RANK_PROCESS_BYTES) + _offloaded(case)
     return Memory(
         parts=parts,
         device_bytes=device_bytes,
         device_budget_bytes=budget.device_bytes,
-        host_bytes=host_bytes,
+        host_bytes=host_bytes(case, device_bytes if case.cpu else RANK_PROCESS_BYTES),
         host_budget_bytes=budget.host_bytes,
-        left_out=_left_out(case, model, found),
-        moment="" if found is None else found.moment,
+        left_out=_left_out(case, model, found, at_least=bool(least)),
+        moment=moment,
+        at_least=bool(least) and moment != LOADING,
+        disk_bytes=disk_bytes(case, model),
+        disk_budget_bytes=budget.disk_bytes,
     )
+
+
+def beside(case: Case) -> tuple[MemoryPart, ...]:
+    """What lives beside the step: a frozen adapter it is held to, modules trained whole."""
+    return (*_reference(case), *_whole_modules(case))
+
+
+def _beside_bytes(case: Case) -> int:
+    return sum(part.bytes for part in beside(case))
+
+
+def _reference(case: Case) -> tuple[MemoryPart, ...]:
+    """The adapter that training is held to, where one is gone on with: a frozen copy."""
+    method = case.spec.method
+    if method.adapter is None or method.stage not in ("dpo", "kto"):
+        return ()
+    size = case.adapter * case.trainable_bytes
+    text = f"the adapter as it was: {case.adapter:,} × {case.trainable_bytes} B"
+    return (_part("reference", size, text),)
+
+
+def _whole_modules(case: Case) -> tuple[MemoryPart, ...]:
+    """Embedding and output head trained whole beside an adapter: each a copy, with its states."""
+    named = {name.strip() for name in (case.spec.method.modules_to_save or "").split(",")}
+    count = len(named & {"embed_tokens", "lm_head"})
+    if not count:
+        return ()
+    elements = case.shape.head * (1 if case.shape.tied else count)
+    each = WHOLE_MODULE_BYTES + 4 * (case.spec.parallel.strategy == "ddp")
+    text = f"{elements:,} × {each} B (float32 copy, gradient, two moments, what DDP sends)"
+    return (_part("modules trained whole", elements * each, text),)
+
+
+def _least(case: Case, model: Model, budget: Budget) -> tuple[MemoryPart, ...]:
+    """The parts of the least a step needs, where they are over the budget; else none."""
+    setup = _simulated_setup(case, model)
+    return bounded(setup) if setup is not None and _is_over(setup, budget) else ()
+
+
+def _simulated_setup(case: Case, model: Model) -> Setup | None:
+    return None if case.cpu else setup_of(case.spec, model, case.shape)
+
+
+def _is_over(setup: Setup, budget: Budget) -> bool:
+    """Whether the least a step needs is more than there is."""
+    return budget.device_bytes is not None and _with_around(at_least(setup), setup) > (
+        budget.device_bytes
+    )
+
+
+def _with_around(live_bytes: float, setup: Setup) -> float:
+    around = ALLOCATOR_BYTES + CONTEXT_BYTES + NCCL_BYTES * (setup.world_size > 1)
+    return live_bytes * (1 + ALLOCATOR_SHARE) + around
 
 
 def fits(spec: Spec, model: Model, budget: Budget) -> bool:
-    """Whether the estimate fits; no step is simulated where its least need is already too much."""
+    """Whether the estimate fits."""
     shape = shape_of(model)
-    setup = (
-        None
-        if shape is None or spec.parallel.device_kind == "cpu"
-        else setup_of(spec, model, shape)
-    )
-    if setup is not None and budget.device_bytes is not None:
-        around = ALLOCATOR_BYTES + CONTEXT_BYTES + NCCL_BYTES * (setup.world_size > 1)
-        if at_least(setup) * (1 + ALLOCATOR_SHARE) + around > budget.device_bytes:
-            return False
-    return estimate(spec, model, budget).fits
+    if shape is None:
+        return estimate(spec, model, budget).fits
+    case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
+    setup = _simulated_setup(case, model)
+    if setup is None or budget.device_bytes is None:
+        return estimate(spec, model, budget).fits
+    if not could_fit(spec, model, budget):
+        return False
+    try:
+        step_bytes = simulate(setup).allocated_peak_bytes + _beside_bytes(case)
+        live = max(step_bytes, loaded_bytes(case))
+    except UnknownStepError:
+        return estimate(spec, model, budget).fits
+    return round(_with_around(live, setup)) <= budget.device_bytes
+
+
+def could_fit(spec: Spec, model: Model, budget: Budget) -> bool:
+    """Whether nothing that is known without simulating a step speaks against it."""
+    shape = shape_of(model)
+    if shape is None:
+        return True
+    case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
+    host = host_bytes(case, RANK_PROCESS_BYTES)
+    if budget.host_bytes is not None and host > budget.host_bytes:
+        return False
+    if budget.disk_bytes is not None and disk_bytes(case, model) > budget.disk_bytes:
+        return False
+    setup = _simulated_setup(case, model)
+    if setup is None or budget.device_bytes is None:
+        return True
+    live = max(at_least(setup) + _beside_bytes(case), loaded_bytes(case))
+    return _with_around(live, setup) <= budget.device_bytes
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:
@@ -105,27 +184,22 @@ def _around_on_cpu(live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:
     return (_part("allocator", slack, held), _part("process", RANK_PROCESS_BYTES, libraries))
 
 
-def _offloaded(case: Case) -> int:
-    """Host bytes of what ZeRO-3 moves off the devices, over all ranks."""
-    if case.spec.parallel.offload == "none":
-        return 0
-    states = case.trainable * 18
-    moved = case.spec.parallel.offload == "parameters"
-    return states + (case.shape.parameters * case.weight_bytes if moved else 0)
-
-
-def _left_out(case: Case, model: Model, found: Simulated | None) -> tuple[str, ...]:
+def _left_out(
+    case: Case, model: Model, found: Simulated | None, *, at_least: bool
+) -> tuple[str, ...]:
     parts = list(LEFT_OUT_ALWAYS)
+    if at_least:
+        parts.append("what a step needs beyond this, which is too much already")
     if not case.cpu:
         parts.append("workspaces inside matrix kernels")
         parts.append("host pages of the CUDA libraries")
-    if found is None and not case.cpu:
+    if found is None and not case.cpu and not at_least:
         parts.append(f"a simulated step: {_why_closed(model)}, so closed formulas are used")
         parts.append("workspaces inside attention kernels")
     if model.architecture and "moe" in model.architecture:
         parts.append("activations of routed experts")
-    if case.spec.parallel.offload != "none":
-        parts.append("rounding of pinned host memory, up to twice its size")
+    if case.spec.parallel.devices_per_rank > 1:
+        parts.append("layers that differ: embedding and head are counted on every device")
     if found is not None and case.zero3 and not case.full:
         parts.append("what reentrant checkpointing does otherwise than the kind simulated")
     if found is None and case.spec.method.lora_dropout > 0 and not case.full:
@@ -148,7 +222,7 @@ def _unknown_shape(spec: Spec, model: Model, budget: Budget) -> Memory:
         parts=(weights,),
         device_bytes=weights.bytes,
         device_budget_bytes=budget.device_bytes,
-        host_bytes=spec.parallel.num_devices * RANK_PROCESS_BYTES,
+        host_bytes=spec.parallel.ranks * RANK_PROCESS_BYTES,
         host_budget_bytes=budget.host_bytes,
         left_out=("everything but the weights: the model's dimensions are unknown",),
     )

@@ -9,9 +9,9 @@ from typing import Any
 
 from wizard.answers import Answers
 from wizard.facts import Device, Facts
-from wizard.islands import best_subset
+from wizard.islands import best_subset, islands
 from wizard.problem import Problem, ProblemError
-from wizard.wording import counted
+from wizard.wording import counted, gib
 
 TRAINS_AS = {"cuda": "cuda", "rocm": "cuda", "npu": "npu", "cpu": "cpu"}
 """Kind of device → what the engine calls it: torch for ROCm has the interface of torch.cuda."""
@@ -32,6 +32,21 @@ class Pool:
     fixed: bool
     """Whether the user gave the count: then no plan has fewer."""
     reason: str
+    island: int = 0
+    """Devices of the largest group that reach each other best; `count` where all do."""
+    nvme_path: str | None = None
+    """A folder on a fast disk that weights and states may wait in."""
+
+    def take(self, count: int, facts: Facts) -> tuple[Device, ...]:
+        """The devices that a run on so many uses: those that reach each other best."""
+        if self.fixed or count >= len(self.devices):
+            return self.devices[:count]
+        return _some(self.devices, count, facts, named=False)
+
+    @property
+    def unified(self) -> bool:
+        """Host and devices share one pool, so that moving things between them frees nothing."""
+        return self.kind != "cpu" and any(device.unified_memory for device in self.devices)
 
     @property
     def smallest(self) -> Device:
@@ -61,12 +76,16 @@ def choose(facts: Facts, answers: Answers) -> Pool:
         there = f"{len(chosen)} of one kind {'is' if len(chosen) == 1 else 'are'} here"
         what = f"{counted(count, 'device')} asked for, {there}"
         raise _missing(what, "num_devices", f"num_devices={len(chosen)} uses them all")
+    some = _some(chosen, count, facts, named=named is not None)
+    fixed = count is not None or named is not None
     return Pool(
         kind=TRAINS_AS[chosen[0].kind],
-        devices=_some(chosen, count, facts, named=named is not None),
+        devices=some,
         count=count or len(chosen),
-        fixed=count is not None or named is not None,
+        fixed=fixed,
         reason=_reason(chosen, facts.accelerators, named=named is not None),
+        island=_island(some, facts),
+        nvme_path=_nvme_path(facts),
     )
 
 
@@ -120,17 +139,37 @@ def _find(known: Mapping[Any, Device], name: object, setting: str) -> Device:
 
 
 def _largest_group(devices: Sequence[Device]) -> list[Device]:
+    """The devices of one kind that compute most together; by number where rates are unknown."""
     groups: dict[tuple[str, int | None], list[Device]] = defaultdict(list)
     for device in devices:
         groups[device.name, device.memory_total_bytes].append(device)
-    return max(groups.values(), key=lambda g: (len(g), g[0].memory_total_bytes or 0))
+    rated = all(group[0].bf16_tflops for group in groups.values())
+
+    def worth(group: list[Device]) -> tuple[float, int]:
+        each = (group[0].bf16_tflops or 0.0) if rated else 1.0
+        return len(group) * each, group[0].memory_total_bytes or 0
+
+    return max(groups.values(), key=worth)
+
+
+def _island(devices: Sequence[Device], facts: Facts) -> int:
+    """How many of these devices reach each other over the best links that join any."""
+    places = {place for place, device in enumerate(facts.devices) if device in devices}
+    return max((len(places & set(one.devices)) for one in islands(facts)), default=0)
+
+
+def _nvme_path(facts: Facts) -> str | None:
+    """The fast disk with most room that the run may write to."""
+    disks = facts.host.surroundings.disks
+    fast = [disk for disk in disks if disk.speed == "nvme" and disk.used_for]
+    return max(fast, key=lambda disk: disk.free_bytes).path if fast else None
 
 
 def _some(
     chosen: Sequence[Device], count: int | None, facts: Facts, *, named: bool
 ) -> tuple[Device, ...]:
     """As many as asked for: the first of those the user listed, else those best linked."""
-    if count is None or named:
+    if count is None or named or count < 2:
         return tuple(chosen[:count])
     among = [facts.devices.index(device) for device in chosen]
     return tuple(facts.devices[position] for position in best_subset(facts, count, among))
@@ -140,8 +179,24 @@ def _reason(chosen: Sequence[Device], there: Sequence[Device], *, named: bool) -
     if named:
         return f"the {len(chosen)} you named"
     group = f"{len(chosen)} × {chosen[0].name}"
-    left = len(there) - len(chosen)
-    return f"{group}, the largest group of one kind; {left} other left out" if left else group
+    others = [device for device in there if device not in chosen]
+    if not others:
+        return group
+    return f"{group}, {_worth_most(chosen)}; {len(others)} other left out: {_why_not(others)}"
+
+
+def _worth_most(chosen: Sequence[Device]) -> str:
+    return "the strongest device" if len(chosen) == 1 else "the largest group of one kind"
+
+
+def _why_not(others: Sequence[Device]) -> str:
+    """Ranks wait for the slowest, and each holds what the smallest has room for."""
+    names = ", ".join(sorted({f"{device.name} ({_memory(device)})" for device in others}))
+    return f"beside {names} each rank would have its memory at most, and wait for the slower one"
+
+
+def _memory(device: Device) -> str:
+    return gib(device.memory_total_bytes)
 
 
 def _not_trained_on(there: Sequence[Device]) -> Problem:

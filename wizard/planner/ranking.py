@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,55 +10,168 @@ from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
 from wizard.planner.batch import FEWEST_STEPS
-from wizard.planner.defaults import MANY_ROWS
+from wizard.planner.candidates import WAYS, Candidate
+from wizard.planner.recipe import MANY_ROWS
+from wizard.wording import gib
 
-OFFLOADS = ("none", "optimizer", "parameters")
-STRATEGIES = ("ddp", "zero3", "single")
 FEW_ROWS_ORDER = ("lora", "full", "qlora")
 MANY_ROWS_ORDER = ("full", "lora", "qlora")
-FASTEST_ORDER = ("lora", "qlora", "full")
+SAME_TIME = 0.12
+"""Plans whose predicted times differ by less are as fast as each other: it is the median error of
+the predictions, and the simpler plan wins."""
+
+
+NOTABLY = 1.5
+"""Times the quickest plan's time from which a plan says so."""
+TOO_SLOW = 3.0
+"""Times the quickest plan's time at which a better method is no longer worth its wait."""
 
 
 def ranked(plans: Sequence[Plan], facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     """Plans that fit by the goal, best first; then the others, nearest first."""
-    order = method_order(facts, answers)
+    order = method_order(facts)
     fitting = [plan for plan in plans if plan.fits]
-    if answers.goal == "fastest" and all(plan.step_seconds for plan in fitting):
-        fitting.sort(key=lambda plan: (plan.step_seconds, _key(plan, answers.goal, order)))
-    else:
-        fitting.sort(key=lambda plan: _key(plan, answers.goal, order))
+    quickest = min((_rate(plan) for plan in fitting if plan.step_seconds), default=None)
+    fitting = _by_goal(fitting, answers.goal, order)
     others = sorted((p for p in plans if not p.fits), key=lambda p: (p.memory.over_bytes, p.title))
-    return tuple(_explained(plan, facts) for plan in (*fitting, *others))
+    slower = {id(plan): _times_slower(plan, quickest) for plan in fitting}
+    return tuple(_explained(p, facts, slower.get(id(p), 1.0)) for p in (*fitting, *others))
 
 
-def method_order(facts: Facts, answers: Answers) -> tuple[str, ...]:
-    """Methods from best to worst for the goal and the amount of data."""
-    if answers.goal == "fastest":
-        return FASTEST_ORDER
+def worth_trying(candidate: Candidate, made: Sequence[Plan], answers: Answers) -> bool:
+    """Whether no plan made before, of the same method, is better for certain.
+
+    Where less memory is not the goal, moving something off the devices, or spreading layers over
+    them, only makes slower what fits without; ZeRO-1 saves ZeRO-2's exchange of each micro-batch.
+    """
+    if answers.goal == "least-memory" or {"strategy", "offload"} & set(answers.fixed):
+        return True
+    same = [plan for plan in made if plan.spec.method.method == candidate.method]
+    if candidate.strategy == "layer_split" and answers.goal != "fewest-devices":
+        return bool(same) and not any(plan.fits for plan in same)
+    if candidate.strategy == "zero1":
+        zero2 = [plan for plan in same if plan.spec.parallel.strategy == "zero2"]
+        return any(p.spec.training.gradient_accumulation_steps > 1 for p in zero2)
+    if candidate.offload == "none":
+        return bool(same) or candidate.strategy != "layer_split"
+    held = [p for p in same if p.spec.parallel.strategy != "layer_split" and p.fits]
+    return all(plan.spec.parallel.offload != "none" for plan in held)
+
+
+def best_variant(plans: Sequence[Plan], goal: str) -> Plan:
+    """Of the same way on different numbers of devices the one that suits the goal.
+
+    One that fits, before others; then the fastest, or the one with the fewest devices.
+    """
+    fitting = [plan for plan in plans if plan.fits]
+    if not fitting:
+        return min(plans, key=lambda plan: (plan.memory.over_bytes, plan.title))
+    if goal == "fewest-devices":
+        return min(fitting, key=lambda plan: plan.spec.parallel.num_devices)
+    if goal == "least-memory":
+        return min(fitting, key=lambda plan: (plan.memory.device_bytes, plan.title))
+    return _fastest_first(fitting)[0]
+
+
+def method_order(facts: Facts) -> tuple[str, ...]:
+    """Methods from best to worst for the amount of data."""
     rows = facts.dataset.rows if facts.dataset else 0
     return MANY_ROWS_ORDER if rows >= MANY_ROWS else FEW_ROWS_ORDER
 
 
-def _key(plan: Plan, goal: str, order: Sequence[str]) -> tuple[Any, ...]:
-    spec = plan.spec
-    few_steps = plan.steps is not None and plan.steps < FEWEST_STEPS
-    offload = OFFLOADS.index(spec.parallel.offload)
-    method = order.index(spec.method.method)
-    strategy = STRATEGIES.index(spec.parallel.strategy)
+def _by_goal(plans: list[Plan], goal: str, order: Sequence[str]) -> list[Plan]:
     if goal == "least-memory":
-        return (few_steps, plan.memory.device_bytes)
+        return sorted(plans, key=lambda p: (_few_steps(p), p.memory.device_bytes, simplicity(p)))
     if goal == "fastest":
-        return (offload, strategy, method, spec.training.gradient_checkpointing)
-    return (few_steps, offload > 0, method, offload, strategy)
+        return _fastest_first(plans)
+
+    quickest = min((_rate(plan) for plan in plans if plan.step_seconds), default=None)
+
+    def worth(plan: Plan) -> tuple[Any, ...]:
+        offloads = plan.spec.parallel.offload != "none"
+        method = order.index(plan.spec.method.method)
+        slow = _times_slower(plan, quickest) > TOO_SLOW
+        quality = (_few_steps(plan), offloads, slow, method, _rounds(plan))
+        if goal == "fewest-devices":
+            return (plan.spec.parallel.num_devices, *quality)
+        return quality
+
+    return [plan for group in _groups(plans, worth) for plan in _fastest_first(group)]
 
 
-def _explained(plan: Plan, facts: Facts) -> Plan:
-    return replace(plan, why=(*_for(plan, facts), *_against(plan)))
+def _times_slower(plan: Plan, quickest: float | None) -> float:
+    """Than the quickest plan that fits; 1 where a time is unknown."""
+    return _rate(plan) / quickest if plan.step_seconds and quickest else 1.0
+
+
+def _groups(plans: list[Plan], key: Callable[[Plan], tuple[Any, ...]]) -> list[list[Plan]]:
+    """Plans of the same worth together, the best first."""
+    found: dict[tuple[Any, ...], list[Plan]] = {}
+    for plan in plans:
+        found.setdefault(key(plan), []).append(plan)
+    return [found[worth] for worth in sorted(found)]
+
+
+def _fastest_first(plans: Sequence[Plan]) -> list[Plan]:
+    """The quickest step first; among those as fast as the quickest left, the simplest.
+
+    Where one time is unknown, more devices are taken to be faster, and then the simpler way.
+    """
+    if not all(plan.step_seconds for plan in plans):
+        return sorted(plans, key=_by_guess)
+    left, found = sorted(plans, key=lambda plan: (_rate(plan), plan.title)), []
+    while left:
+        limit = _rate(left[0]) * (1 + SAME_TIME)
+        same = [plan for plan in left if _rate(plan) <= limit]
+        found += sorted(same, key=lambda plan: (simplicity(plan), _rate(plan), plan.title))
+        left = [plan for plan in left if _rate(plan) > limit]
+    return found
+
+
+def _rate(plan: Plan) -> float:
+    """Seconds of a row: batches may differ."""
+    assert plan.step_seconds is not None
+    return plan.step_seconds / plan.spec.training.effective_batch_size
+
+
+def _by_guess(plan: Plan) -> tuple[Any, ...]:
+    parallel, training = plan.spec.parallel, plan.spec.training
+    offload = ("none", "optimizer", "parameters").index(parallel.offload)
+    return (offload, -parallel.ranks, simplicity(plan), training.gradient_checkpointing, plan.title)
+
+
+def simplicity(plan: Plan) -> tuple[int, int]:
+    """The less moves, the smaller: the place in WAYS, then the devices."""
+    parallel = plan.spec.parallel
+    way = (parallel.strategy, parallel.offload, parallel.offload_device)
+    place = WAYS.index(way) if way in WAYS else len(WAYS)
+    return place, parallel.num_devices
+
+
+def _few_steps(plan: Plan) -> bool:
+    return plan.steps is not None and plan.steps < FEWEST_STEPS
+
+
+def _rounds(plan: Plan) -> int:
+    """How much of small updates of all weights is lost: no float32 copy, 8-bit averages."""
+    spec = plan.spec
+    if spec.method.method != "full" or spec.model.dtype == "float32":
+        return 0
+    kept = spec.parallel.strategy in ("zero1", "zero2", "zero3", "fsdp")
+    return 0 if kept else 1 + (spec.training.optim == "adamw_bnb_8bit")
+
+
+def _explained(plan: Plan, facts: Facts, times_slower: float) -> Plan:
+    slow = (f"against: {times_slower:.1f} × the quickest plan's time",)
+    return replace(
+        plan,
+        why=(*_for(plan, facts), *_against(plan), *(slow if times_slower >= NOTABLY else ())),
+    )
 
 
 def _for(plan: Plan, facts: Facts) -> list[str]:
     rows = facts.dataset.rows if facts.dataset else 0
-    method = plan.spec.method.method
+    method, parallel = plan.spec.method.method, plan.spec.parallel
     lines = {
         "full": f"for: with {rows:,} rows there is something for all weights to learn"
         if rows >= MANY_ROWS
@@ -67,22 +180,33 @@ def _for(plan: Plan, facts: Facts) -> list[str]:
         "qlora": "for: the least device memory",
     }
     found = [lines[method]]
-    if plan.spec.parallel.strategy == "ddp":
-        found.append(f"for: {plan.spec.parallel.num_devices} ranks share the rows")
+    if parallel.strategy == "ddp":
+        found.append(f"for: {parallel.num_devices} ranks share the rows")
+    if method == "full" and not _rounds(plan) and plan.spec.model.dtype != "float32":
+        found.append("for: a float32 copy of the weights keeps small updates")
     return found
 
 
 def _against(plan: Plan) -> list[str]:
     spec = plan.spec
+    strategy = spec.parallel.strategy
     found = []
     if spec.method.method == "full":
         found.append("against: the result is as large as the model; few rows are learnt by heart")
+    if _rounds(plan):
+        found.append("against: weights without a float32 copy lose updates too small for bfloat16")
     if spec.method.method == "qlora":
         found.append("against: 4-bit weights are less exact, and unpacking them costs time")
-    if spec.parallel.strategy == "zero3":
+    if strategy in ("zero3", "fsdp"):
         found.append("against: every layer's weights travel between the devices at each use")
-    if spec.parallel.offload != "none":
+    if strategy == "layer_split":
+        found.append("against: one device works at a time")
+    if spec.parallel.offload_device == "nvme":
+        found.append("against: a disk is far slower than any memory")
+    elif spec.parallel.offload != "none":
         found.append("against: host memory is far slower than device memory")
     if plan.memory.over_bytes > 0:
-        found.append(f"against: {plan.memory.over_bytes / 1024**3:.1f} GiB too large")
+        least = "at least " if plan.memory.at_least else ""
+        over = f"{gib(plan.memory.over_bytes)} too large {plan.memory.over_where}"
+        found.append(f"against: {least}{over}")
     return found

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from engine.spec import Spec
 from wizard.facts import Model
 from wizard.plan import MemoryPart
 from wizard.planner.shape import Shape
+from wizard.planner.tape.bounds import least_parts
 from wizard.planner.tape.layers import matrix_widths
 from wizard.planner.tape.setup import (
     DTYPE_BYTES,
     MATRICES,
     Attention,
     Block,
+    Dtype,
     Optimizer,
     Setup,
     Stack,
+    Strategy,
     UnknownStepError,
 )
 from wizard.planner.tape.simulation import simulate
@@ -44,8 +48,22 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
     "adamw_bnb_8bit": "adamw_8bit",
+    "paged_adamw_32bit": "adamw_paged",
+    "paged_adamw_8bit": "adamw_paged_8bit",
 }
 """On an accelerator torch's plain AdamW goes through all tensors at once."""
+STRATEGIES: Mapping[str, Strategy] = {
+    "single": "single",
+    "ddp": "ddp",
+    "zero1": "zero1",
+    "zero2": "zero2",
+    "zero3": "zero3",
+    "fsdp": "fsdp2",
+}
+"""Strategy of a spec → the tape's; ranks of a split model are `single` or `ddp`."""
+ZERO = ("zero1", "zero2", "zero3")
+SHARED = ("zero3", "fsdp1", "fsdp2")
+"""Strategies whose ranks hold a share of the weights, in the tape's words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,34 +91,57 @@ def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
     return Simulated(parts=parts, moment=memory.moment)
 
 
-def setup_of(spec: Spec, model: Model, shape: Shape) -> Setup | None:
-    """What the tape is told of a run; None where it is no step the tape knows."""
+def bounded(setup: Setup) -> tuple[MemoryPart, ...]:
+    """The parts of the least a step can need, which sum to `at_least(setup)`."""
+    found = states(setup)
+    return tuple(
+        MemoryPart(name=name, bytes=size, formula=FORMULAS[name](setup, found, size))
+        for name, size in least_parts(setup)
+        if size
+    )
+
+
+def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> Setup | None:
+    """What the tape is told of a run; None where it is no step the tape knows.
+
+    A split model's device has its share of the layers, and room for embedding and head both;
+    `whole` gives all layers, which is what one step takes time for.
+    """
     block = block_of(model, shape)
     targets = None if block is None else _targets(spec, block)
-    if block is None or targets is None:
+    if block is None or targets is None or _counted(block) != shape.parameters:
         return None
-    training = spec.training
-    setup = Setup(
+    training, parallel = spec.training, spec.parallel
+    sequences = training.per_device_train_batch_size * spec.method.sequences_per_row
+    if not whole and parallel.devices_per_rank > 1:
+        block = replace(block, layers=-(-block.layers // parallel.devices_per_rank))
+    return Setup(
         block=block,
         stack=_stack(spec),
         method=spec.method.method,
         weight_dtype=spec.model.dtype,
-        micro_batch=training.per_device_train_batch_size,
+        micro_batch=sequences,
         length=spec.data.max_length,
         checkpointing=training.gradient_checkpointing,
         attention=ATTENTIONS[spec.model.attn_implementation],
-        padded=training.per_device_train_batch_size > 1,
+        padded=sequences > 1,
         accumulates=training.gradient_accumulation_steps > 1,
         lora_rank=spec.method.lora_rank,
         lora_dropout=spec.method.lora_dropout,
         lora_targets=targets,
-        world_size=spec.parallel.num_devices,
-        strategy=spec.parallel.strategy,
-        offload=spec.parallel.offload,
+        world_size=parallel.ranks,
+        strategy=STRATEGIES.get(parallel.strategy, "ddp" if parallel.ranks > 1 else "single"),
+        offload=parallel.offload,
     )
-    return setup if states(setup).parameters == shape.parameters else None
 
 
+@lru_cache(maxsize=64)
+def _counted(block: Block) -> int:
+    """Parameters of a model of these dimensions."""
+    return states(Setup(block=block)).parameters
+
+
+@lru_cache(maxsize=64)
 def block_of(model: Model, shape: Shape) -> Block | None:
     """The dimensions of a layer; None where its code is not the tape's."""
     family = FAMILIES.get(model.architecture or "")
@@ -124,15 +165,24 @@ def block_of(model: Model, shape: Shape) -> Block | None:
 
 def _stack(spec: Spec) -> Stack:
     """The engine's libraries: TRL's tiled loss; DeepSpeed computes without autocast."""
-    sharded, half = spec.parallel.strategy == "zero3", spec.model.dtype != "float32"
-    quantised = spec.method.method == "qlora" and spec.model.dtype == "bfloat16"
+    deepspeed, half = spec.parallel.strategy in ZERO, spec.model.dtype != "float32"
     return Stack(
         loss_head="chunked",
         optimizer=OPTIMIZERS[spec.training.optim],
-        autocast=half and not sharded,
-        adapter_dtype=spec.model.dtype if sharded else "bfloat16" if quantised else "float32",
+        autocast=half and not deepspeed,
+        adapter_dtype=_adapter_dtype(spec),
+        quantised_sharded=spec.parallel.strategy == "fsdp",
+        sync_each_batch=spec.parallel.strategy == "fsdp",
         bucket_elements=BUCKET_ELEMENTS,
     )
+
+
+def _adapter_dtype(spec: Spec) -> Dtype:
+    """float32, but on 4-bit weights and under DeepSpeed that of the other weights."""
+    method, dtype = spec.method.method, spec.model.dtype
+    if method == "lora" and spec.parallel.strategy in ZERO:
+        return dtype
+    return "bfloat16" if method == "qlora" and dtype == "bfloat16" else "float32"
 
 
 def _targets(spec: Spec, block: Block) -> tuple[str, ...] | None:
@@ -152,9 +202,10 @@ Formula = Callable[[Setup, States, int], str]
 def _weights(setup: Setup, found: States, _size: int) -> str:
     width = DTYPE_BYTES[setup.weight_dtype]
     if setup.method == "qlora":
-        other = f"embeddings, head and norms × {width} B"
+        other = f"embeddings, head and norms × {width} B{_over_ranks(setup)}"
         return f"{found.parameters:,} parameters: matrices in 4 bits with scales, {other}"
-    if setup.strategy == "zero3":
+    if setup.strategy in SHARED:
+        width = 4 if setup.fsdp and setup.method == "full" else width
         each = "none stays here" if setup.offload == "parameters" else "own share"
         return f"{found.parameters:,} × {width} B / {counted(setup.world_size, 'rank')}, {each}"
     return f"{found.parameters:,} × {width} B, and the rotary table"
@@ -167,23 +218,26 @@ def _adapter(setup: Setup, found: States, _size: int) -> str:
 
 
 def _optimizer(setup: Setup, found: States, _size: int) -> str:
-    if setup.strategy == "zero3":
-        return f"{found.trainable:,} × 12 B (float32 copy, two moments)" + _over_ranks(setup)
+    if setup.zero:
+        each = f"{found.trainable:,} × 12 B (float32 copy, two moments)"
+        return f"{each} / {counted(setup.world_size, 'rank')}"
     if setup.stack.optimizer == "adamw_8bit":
         return f"two 8-bit moments of {found.trainable:,}, 32-bit ones of the embedding"
-    return f"two moments of {found.trainable:,} × {found.trainable_width} B"
+    width = 4 if setup.fsdp else found.trainable_width
+    return f"two moments of {found.trainable:,} × {width} B" + _over_ranks(setup)
 
 
 def _buckets(setup: Setup, found: States, _size: int) -> str:
-    if setup.strategy == "zero3":
+    if setup.zero:
         return f"DeepSpeed's bucket: {BUCKET_ELEMENTS:,} × {found.trainable_width} B"
     return f"DDP's copy of the gradients: {found.trainable:,} × {found.trainable_width} B"
 
 
 def _gradients(setup: Setup, found: States, _size: int) -> str:
-    if setup.strategy == "zero3":
+    if setup.shards_gradients:
         share = f"own share of {found.trainable:,} × {found.trainable_width} B"
-        return f"{share}{_over_ranks(setup)}, and those just made"
+        ranks = counted(setup.world_size, "rank")
+        return f"{share} / {ranks}, and those just made"
     return f"of {found.trainable:,} × {found.trainable_width} B, those there at this moment"
 
 
@@ -216,7 +270,7 @@ def _inputs(setup: Setup, _found: States, _size: int) -> str:
 
 
 def _over_ranks(setup: Setup) -> str:
-    return f" / {counted(setup.world_size, 'rank')}" if setup.strategy == "zero3" else ""
+    return f" / {counted(setup.world_size, 'rank')}" if setup.strategy in SHARED else ""
 
 
 FORMULAS: Mapping[str, Formula] = {

@@ -29,6 +29,8 @@ HIDDEN_SHARE = 0.80
 """Of the compute that may overlap a collective that does."""
 HOST_LINK_BYTES_PER_SECOND = 22e9
 """PCIe 4 from pinned memory."""
+DISK_BYTES_PER_SECOND = 3e9
+"""An NVMe disk; `probe --bench` measures this one."""
 CPU_ADAM_PARAMETERS_PER_SECOND = 4e9
 """DeepSpeed's on a host of two sockets; `probe --bench` measures this one."""
 
@@ -52,6 +54,7 @@ class Rates:
     """Of collectives among the ranks; None when it is unknown."""
     host_link_bytes_per_second: float = HOST_LINK_BYTES_PER_SECOND
     cpu_adam_parameters_per_second: float = CPU_ADAM_PARAMETERS_PER_SECOND
+    disk_bytes_per_second: float = DISK_BYTES_PER_SECOND
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,8 +106,13 @@ def _generation(device: Device) -> str:
     return AMPERE if capability == (8, 0) else CONSUMER
 
 
-def step_time(setup: Setup, rates: Rates | None, *, micro_steps: int = 1) -> StepTime | None:
-    """Seconds of an optimizer step; None when the device, or the link it needs, is unknown."""
+def step_time(
+    setup: Setup, rates: Rates | None, *, micro_steps: int = 1, to_disk: bool = False
+) -> StepTime | None:
+    """Seconds of an optimizer step; None when the device, or the link it needs, is unknown.
+
+    What is offloaded waits in host memory, or `to_disk`.
+    """
     if rates is None or (_collective_bytes(setup, 1) and rates.link_bytes_per_second is None):
         return None
     micro = _micro_terms(setup, rates)
@@ -113,6 +121,7 @@ def step_time(setup: Setup, rates: Rates | None, *, micro_steps: int = 1) -> Ste
     terms["optimizer"] = _optimizer_seconds(setup, rates)
     terms["communication"] = _exposed_seconds(setup, rates, compute, micro_steps)
     terms["offload"] = _offload_seconds(setup, rates, micro_steps)
+    terms["disk"] = _disk_seconds(setup, rates, micro_steps) if to_disk else 0.0
     seconds = sum(terms.values())
     return StepTime(
         seconds=seconds,
@@ -373,3 +382,10 @@ def _offload_seconds(setup: Setup, rates: Rates, micro_steps: int) -> float:
         moved += 2 * _base_bytes(setup) / _shards(setup) * micro_steps
     adam = _trained(setup) / rates.cpu_adam_parameters_per_second
     return moved / rates.host_link_bytes_per_second + adam
+
+
+def _disk_seconds(setup: Setup, rates: Rates, micro_steps: int) -> float:
+    """States are read and written in each step, weights read in each pass, by all ranks at once."""
+    states = 2 * 12 * _trained(setup)
+    weights = 2 * _base_bytes(setup) * micro_steps if setup.offload == "parameters" else 0
+    return (states + weights) / rates.disk_bytes_per_second

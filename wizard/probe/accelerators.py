@@ -79,8 +79,7 @@ def _complete(root: Path, said: Said, traces: pci.Traces) -> Accelerators:
     devices = [unified.completed(_placed(root, device), root) for device in said.devices]
     problems = [say.lost(line, said.devices, traces.cards) for line in said.failed]
     problems += [say.unlisted(index) for index in said.unlisted]
-    for about in (say.unusable, say.coherent):
-        problems += [problem for device in devices if (problem := about(device)) is not None]
+    problems += [problem for device in devices if (problem := say.unusable(device)) is not None]
     kept = tuple(device for device in devices if say.unusable(device) is None)
     return Accelerators(
         devices=kept,

@@ -1,48 +1,57 @@
-"""A data file, read once from end to end in bounded memory."""
+"""Data sets, read once from end to end in bounded memory."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from engine.rows import files, formats, sources
+from engine.rows.formats import FORMATS, RowFormat
+from engine.rows.sources import Reading, Source
+from engine.rows.values import DataError, Numbered, RowError
 from wizard import paths
 from wizard.facts import Dataset
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
-from wizard.probe.records import BadRecord, Record, UnreadableError, read_records
-from wizard.probe.rows import Format, RowError, format_of, texts
 from wizard.problem import Problem, ProblemError
 
 KEPT_PROBLEMS = 20
 KEPT_ROWS = 5
-FORMATS = "messages, conversations, or instruction with output"
+GIVE = "give JSON Lines, JSON, CSV, Parquet or a folder that `datasets` saved"
 
 
-def read_dataset(path: str) -> Dataset:
-    """Facts of a JSON or JSON Lines file; bad rows become Problems with their line.
+def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Dataset:
+    """Facts of the data sets that `data` names; bad rows become Problems with their line.
 
-    Raises ProblemError (exit code 4) when the file as a whole cannot be used.
+    `settings` are those of the spec that say how rows are read. Raises ProblemError (exit code 4)
+    when a set as a whole cannot be used.
     """
-    if not path.strip():
-        raise _refused("no data file is named", "", "give a JSON or JSON Lines file")
-    file = paths.expanded(path, "--data", exit_code=4)
-    _check(path, file)
-    counted = _Count()
-    try:
-        for record in read_records(file):
-            counted.add(record)
-    except UnreadableError as error:
-        raise _refused(error.what, f"{path}, line {error.line}", error.fix) from None
-    except OSError as error:
-        raise _refused(f"cannot be read: {error.strerror}", path, "check the disk") from None
-    _check_rows(path, counted)
+    asked = settings or {}
+    found, reading = _asked(data, asked)
+    counted = _Count(reading=reading)
+    rows = 0
+    for source in found:
+        _check(source.path)
+        before = counted.rows
+        try:
+            counted.begin(source, asked.get("data_format"), several=len(found) > 1)
+            for numbered in files.rows(source.path):
+                counted.add(numbered)
+        except DataError as error:
+            raise _unreadable(source, error) from None
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            raise _refused(why, str(source.path), "check the disk") from None
+        rows += source.rows_of(counted.rows - before)
+    _check_rows(data, counted)
     return Dataset(
-        path=path,
-        format=counted.format,
-        rows=counted.rows,
+        path=data,
+        format=counted.formats.pop() if len(counted.formats) == 1 else None,
+        rows=rows,
         dropped_rows=counted.dropped_rows,
-        disk_bytes=file.stat().st_size,
+        disk_bytes=sum(files.disk_bytes(source.path) for source in found),
         longest_row_chars=counted.longest_row_chars,
         longest_row_bytes=counted.longest_row_bytes,
         longest_row_tokens=counted.longest_row_tokens,
@@ -53,12 +62,53 @@ def read_dataset(path: str) -> Dataset:
     )
 
 
+def absolute_data(data: str) -> str:
+    """The same sets with absolute paths: a run starts in its own folder.
+
+    Raises ProblemError (exit code 4) for what cannot be a path.
+    """
+    found = [
+        Source(path=_expanded(str(source.path)), rows=source.rows, weight=source.weight)
+        for source in _sources(data)
+    ]
+    return sources.spelt(found)
+
+
+def _asked(data: str, settings: Mapping[str, Any]) -> tuple[tuple[Source, ...], Reading]:
+    found = _sources(data)
+    names = [settings.get(name) for name in ("columns", "model_name", "model_author")]
+    try:
+        return found, sources.reading(*names)
+    except DataError as error:
+        raise _refused(error.what, "--set columns", error.fix) from None
+
+
+def _sources(data: str) -> tuple[Source, ...]:
+    if not data.strip():
+        raise _refused("no data file is named", "", GIVE)
+    if "\0" in data:
+        _expanded(data)
+    try:
+        return sources.sources(data)
+    except DataError as error:
+        raise _refused(error.what, "--data", error.fix) from None
+
+
+def _expanded(path: str) -> Path:
+    return paths.expanded(path, "--data", exit_code=4).absolute()
+
+
 @dataclass(kw_only=True, slots=True)
 class _Count:
     """What has been seen so far."""
 
-    format: Format | None = None
+    reading: Reading
+    where: str = ""
+    unit: str = "line"
+    row_format: RowFormat | None = None
+    formats: set[str] = field(default_factory=set)
     rows: int = 0
+    renamed_rows: int = 0
     dropped_rows: int = 0
     longest_row_chars: int = 0
     longest_row_bytes: int = 0
@@ -68,19 +118,25 @@ class _Count:
     problems: list[Problem] = field(default_factory=list)
     first_rows: list[Mapping[str, object]] = field(default_factory=list)
 
-    def add(self, record: Record | BadRecord) -> None:
-        if isinstance(record, BadRecord):
-            self._drop(record.line, record.what)
-            return
-        self.format = self.format or format_of(record.value)
+    def begin(self, source: Source, data_format: str | None, *, several: bool) -> None:
+        """From here on rows are those of another set."""
+        named = data_format if data_format not in (None, "auto") else None
+        self.row_format = formats.format_named(named) if named else None
+        self.unit = files.file_type(source.path).unit
+        self.where = f"{source.path}, " if several else ""
+
+    def add(self, numbered: Numbered) -> None:
+        """Count a row."""
+        line, row = numbered
         try:
-            self._measure(self._texts(record.value))
+            self._measure(self._texts(row))
         except RowError as error:
-            self._drop(record.line, str(error))
+            self._drop(line, str(error))
             return
         self.rows += 1
-        if len(self.first_rows) < KEPT_ROWS and isinstance(record.value, dict):
-            self.first_rows.append(record.value)
+        self.renamed_rows += self.reading.applies(row)
+        if len(self.first_rows) < KEPT_ROWS and isinstance(row, dict):
+            self.first_rows.append(row)
 
     def _measure(self, row: Sequence[str]) -> None:
         chars = sum(map(len, row))
@@ -93,54 +149,64 @@ class _Count:
         if len(content) + turns > self.longest_row_tokens:  # else it cannot be the longest
             self.longest_row_tokens = max(self.longest_row_tokens, most_tokens(content) + turns)
 
-    def _texts(self, row: object) -> Sequence[str]:
-        if self.format is None:
-            keys = ", ".join(map(str, list(row)[:5])) if isinstance(row, dict) else "none"
-            raise RowError(f"no known format: its keys are {keys or 'none'}")
-        return texts(row, self.format)
+    def _texts(self, row: Any) -> Sequence[str]:
+        if isinstance(row, RowError):
+            raise row
+        row = self.reading.row(row)
+        self.row_format = self.row_format or formats.format_of(row)
+        self.formats.add(self.row_format.name)
+        return formats.read(row, self.row_format).texts()
 
     def _drop(self, line: int, what: str) -> None:
         self.dropped_rows += 1
         if len(self.problems) < KEPT_PROBLEMS:
-            problem = Problem(what=what, where=f"line {line}", severity="warning", exit_code=4)
+            where = f"{self.where}{self.unit} {line}"
+            problem = Problem(what=what, where=where, severity="warning", exit_code=4)
             self.problems.append(problem)
 
 
-def _check(path: str, file: Path) -> None:
-    if file.is_dir():
-        inside = next(_json_files(file), None)
-        raise _refused(
-            "a folder, not a file", path, f"did you mean {inside}?" if inside else "give the file"
-        )
-    if not file.exists():
-        raise _refused("no such file", path, _near(file))
-    if not file.is_file():
-        raise _refused("not a regular file", path, "give a JSON or JSON Lines file")
-    if file.stat().st_size == 0:
-        raise _refused("the file is empty", path, "give a file with rows")
+def _check(path: Path) -> None:
+    try:
+        there = path.exists()
+    except OSError:
+        there = False
+    if not there:
+        raise _refused("no such file", str(path), _near(path))
+    if path.is_dir():
+        return
+    if not path.is_file():
+        raise _refused("not a regular file", str(path), GIVE)
+    if path.stat().st_size == 0:
+        raise _refused("the file is empty", str(path), "give a file with rows")
 
 
-def _check_rows(path: str, counted: _Count) -> None:
+def _unreadable(source: Source, error: DataError) -> ProblemError:
+    where = str(source.path)
+    if error.line is not None:  # then its first bytes could be read
+        where += f", {files.file_type(source.path).unit} {error.line}"
+    return _refused(error.what, where, error.fix)
+
+
+def _check_rows(data: str, counted: _Count) -> None:
+    if counted.rows and counted.reading.columns and not counted.renamed_rows:
+        raise _refused(counted.reading.unused(), data, "name the columns as the file does")
     if counted.rows:
         return
     if not counted.dropped_rows:
-        raise _refused("the file has no rows", path, "give a file with rows")
+        raise _refused("the file has no rows", data, "give a file with rows")
     first, bad = counted.problems[0], counted.dropped_rows
     nothing = "its one row cannot be used" if bad == 1 else f"none of its {bad:,} rows can be used"
+    needed = ", ".join(known.in_words() for known in FORMATS)
     raise _refused(
         f"{nothing}; {first.where}: {first.what}",
-        path,
-        f"a row needs {FORMATS}",
+        data,
+        f"a row needs {needed}; --set columns=ours=theirs names other columns",
     )
-
-
-def _json_files(folder: Path) -> Iterator[Path]:
-    yield from sorted(p for p in folder.iterdir() if p.suffix in (".json", ".jsonl"))
 
 
 def _near(file: Path) -> str:
     try:
-        names = [p.name for p in file.parent.iterdir() if p.is_file()]
+        names = [p.name for p in file.parent.iterdir()]
     except OSError:
         return f"the folder {file.parent} does not exist either"
     near = difflib.get_close_matches(file.name, names, n=1)

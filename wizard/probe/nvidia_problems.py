@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -139,19 +138,6 @@ def unusable(device: Device) -> Problem | None:
     else:
         return None
     return _problem(f"{what}; it is left out", f"device {device.index}", fix, "warning")
-
-
-def coherent(device: Device) -> Problem | None:
-    """Grace beside Hopper or Blackwell: two memories, one address space."""
-    if not re.search(r"\bG[HB]\d00\b", device.name):
-        return None
-    return _problem(
-        "its memory and the host's are one address space over NVLink-C2C: what is offloaded to "
-        "the host stays within fast reach, and the host may count the device's memory as its own",
-        f"device {device.index}",
-        "",
-        "info",
-    )
 
 
 def unlisted(index: int) -> Problem:

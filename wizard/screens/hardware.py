@@ -216,7 +216,7 @@ def _remarks(facts: Facts) -> list[str]:
         for device in facts.accelerators
         for text in overview.notes(device)
     ]
-    return [*overview.unified_line(facts), *found]
+    return [*overview.pool_lines(facts), *found]
 
 
 def _links_in_short(facts: Facts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 TEMPLATE = (
@@ -36,7 +37,7 @@ def tokenizer(template: str | None = TEMPLATE):  # type: ignore[no-untyped-def]
     return made
 
 
-def model_folder(folder: Path, template: str | None = TEMPLATE) -> Path:
+def model_folder(folder: Path, template: str | None = TEMPLATE, *, hidden: int = 32) -> Path:
     """A whole model folder, the same weights each time."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -44,8 +45,8 @@ def model_folder(folder: Path, template: str | None = TEMPLATE) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=272,
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -61,16 +62,39 @@ def model_folder(folder: Path, template: str | None = TEMPLATE) -> Path:
     return folder
 
 
-def data_file(path: Path, rows: int = 16) -> Path:
-    """Rows of different lengths in OpenAI's format."""
-    lines = [
-        {
-            "messages": [
-                {"role": "user", "content": f"What is {n}?" * (1 + n % 3)},
-                {"role": "assistant", "content": f"It is {n * n}, of course." * (1 + n % 2)},
-            ]
-        }
-        for n in range(rows)
-    ]
+def data_file(path: Path, rows: int = 16, stage: str = "sft") -> Path:
+    """Rows of different lengths, as a stage reads them; a better answer has a full stop."""
+    lines = [ROWS[stage](n) for n in range(rows)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
+
+
+def _asked(n: int) -> str:
+    return f"What is {n}?" * (1 + n % 3)
+
+
+def _told(n: int) -> str:
+    return f"It is {n * n}, of course." * (1 + n % 2)
+
+
+ROWS: dict[str, Callable[[int], dict[str, object]]] = {
+    "sft": lambda n: {
+        "messages": [
+            {"role": "user", "content": _asked(n)},
+            {"role": "assistant", "content": _told(n)},
+        ]
+    },
+    "pretrain": lambda n: {"text": f"{_asked(n)} {_told(n)}"},
+    "dpo": lambda n: {"prompt": _asked(n), "chosen": _told(n), "rejected": "No idea" * (1 + n % 4)},
+    "reward": lambda n: {
+        "prompt": _asked(n),
+        "chosen": _told(n),
+        "rejected": "No idea" * (1 + n % 4),
+    },
+    "kto": lambda n: {
+        "prompt": _asked(n),
+        "completion": _told(n) if n % 2 else "No idea" * (1 + n % 4),
+        "label": bool(n % 2),
+    },
+}
+"""Stage → row of a number."""

@@ -136,6 +136,12 @@ DEVICE_CASES = (
         says="offload gains nothing",
     ),
     Case(
+        id="devices.coherent",
+        facts=cards(name="NVIDIA GH200 480GB"),
+        state="note",
+        says="one address space over NVLink-C2C",
+    ),
+    Case(
         id="devices.usable",
         facts=around(other_accelerators=("2 × Cambricon MLU: no part can use it",)),
         state="warn",

@@ -10,7 +10,9 @@ import pytest
 
 from tests.fakes import nvml
 from tests.fakes.nvml import Nvml, NVMLError, found, in_child, load, plant, running, said
+from tests.probe.checks.sound import FINE
 from tests.probe.nvidia.saying import on_the_bus
+from wizard import overview
 from wizard.facts import Device, DeviceProcess, Readings
 from wizard.probe import running as real
 from wizard.probe.accelerators import CHILD, Accelerators, read_nvidia
@@ -227,8 +229,9 @@ def test_a_slice_in_use_keeps_its_parents_health(tmp_path: Path) -> None:
 def test_grace_hopper_is_said_to_share_its_address_space(tmp_path: Path) -> None:
     answer = found(load("gh200_480"), tmp_path)
     assert answer.devices[0].unified_memory is False
-    assert "one address space" in answer.problems[0].what
-    assert answer.problems[0].severity == "info"
+    assert answer.devices[0].coherent_memory
+    (said_so,) = overview.pool_lines(dataclasses.replace(FINE, devices=answer.devices))
+    assert "one address space" in said_so
 
 
 @pytest.mark.parametrize("mode", [1, 2])

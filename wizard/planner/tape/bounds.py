@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from wizard.planner.tape.layers import other_bytes
 from wizard.planner.tape.operations import HALF
 from wizard.planner.tape.setup import MATRICES, Setup
@@ -12,11 +14,29 @@ from wizard.planner.tape.step import HEAD
 
 def at_least(setup: Setup) -> int:
     """Bytes no more than `simulate(setup)` finds: states, and what the layers keep for backward."""
+    return sum(size for _, size in least_parts(setup))
+
+
+@lru_cache(maxsize=4096)
+def least_parts(setup: Setup) -> tuple[tuple[str, int], ...]:
+    """(component, bytes) of `at_least(setup)`: at the loss, or at the optimizer's step."""
     found = states(setup)
     held = share(setup, found)
-    kept = held.weights + held.adapter + held.optimizer + held.reference + held.buckets
-    forward = held.early + gathered(setup, found, HEAD, backward=False) + _kept(setup)
-    return kept + found.inputs + max(forward, held.last + held.step)
+    always = (
+        ("weights", held.weights),
+        ("adapter", held.adapter),
+        ("optimizer", held.optimizer),
+        ("reference model", held.reference),
+        ("gradient buckets", held.buckets),
+        ("inputs", found.inputs),
+    )
+    forward = (
+        ("gradients", held.early),
+        ("gathered weights", gathered(setup, found, HEAD, backward=False)),
+        ("activations", _kept(setup)),
+    )
+    step = (("gradients", held.last), ("optimizer step", held.step))
+    return (*always, *max(forward, step, key=lambda parts: sum(size for _, size in parts)))
 
 
 def _kept(setup: Setup) -> int:

@@ -11,6 +11,7 @@ Optimizer = Literal[
     "adamw_fused", "adamw_foreach", "adamw_8bit", "adamw_paged_8bit", "adamw_paged", "sgd",
     "adafactor", "none",
 ]  # fmt: skip
+Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
@@ -84,6 +85,8 @@ class Stack:
     """Gradients are views into DDP's buckets, so there is one copy."""
     fsdp_upcast: bool = True
     """accelerate keeps trainable shards in float32 when mixed precision is on."""
+    sync_each_batch: bool = False
+    """Gradients are shared after each micro-batch, so that FSDP keeps no whole ones between."""
     live_parameters: int = 10**9
     """DeepSpeed's `stage3_max_live_parameters` and `stage3_max_reuse_distance`."""
     bucket_elements: int | None = None
@@ -120,7 +123,7 @@ class Setup:
     preference: Literal["none", "model", "adapter", "precomputed"] = "none"
     """DPO and where its reference log-probabilities come from; rows are pairs then."""
     world_size: int = 1
-    strategy: Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"] = "single"
+    strategy: Strategy = "single"
     offload: Literal["none", "optimizer", "parameters"] = "none"
     first_step: bool = False
     """The optimizer has no states yet; later steps need more."""

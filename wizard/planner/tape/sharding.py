@@ -97,8 +97,9 @@ def _zero12(setup: Setup, states: States) -> Share:
     """Whole weights; a share of the float32 copy and of Adam's moments."""
     width, own = states.trainable_width, _per_rank(states.trainable, setup)
     offloaded = setup.offload != "none"
-    # Gradients of whole tensors are kept, and one rank's share may lie inside a single one.
-    kept = max(own, _largest(setup)) * width
+    # Gradients of whole tensors are kept, and one rank's share may lie inside a single one; those
+    # whose states are offloaded go to the host, one while the next is made.
+    kept = (2 * _largest(setup) if offloaded else max(own, _largest(setup))) * width
     early = states.gradients if setup.strategy == "zero1" else own * width
     temporary = own * (width + MASTER + _square_root(setup))
     norm = min(own, _largest(setup)) * DOUBLE
@@ -195,7 +196,10 @@ def _fsdp(setup: Setup, states: States) -> Share:
     width = MASTER if upcast else states.trainable_width
     own = _per_rank(states.trainable, setup)
     temporary = own * width if setup.stack.optimizer == "adamw_foreach" else 0
-    unsharded = states.gradients if setup.accumulates else 0
+    shared = setup.stack.sync_each_batch
+    waiting = own * width if shared else states.gradients
+    early = waiting if setup.accumulates else 0
+    unsharded = 0 if shared else early
     full = setup.method == "full"
     scale = width / states.trainable_width
     # Kept inputs go as gradients come, layer by layer: one end of backward or the other is worse.
@@ -205,8 +209,8 @@ def _fsdp(setup: Setup, states: States) -> Share:
         adapter=0 if full else own * width,
         optimizer=round(_per_rank(states.optimizer, setup) * scale),
         reference=_per_rank(states.reference, setup),
-        early=unsharded,
-        top=unsharded + round(own * width * (1 - below)),
+        early=early,
+        top=max(early, unsharded + round(own * width * (1 - below))),
         late=max(unsharded, own * width),
         last=own * width,
         step=temporary,

@@ -75,6 +75,7 @@ def own_recording(setup: Setup) -> Setup:
         optimizer="none",
         ddp_bucket_view=False,
         fsdp_upcast=False,
+        sync_each_batch=False,
         live_parameters=0,
         bucket_elements=None,
         double_quantised=True,
@@ -97,7 +98,7 @@ def _record(setup: Setup) -> Recording:
     depth = setup.block.layers
     if depth <= SHALLOW[1] or (setup.checkpointing and setup.checkpoint_every > 1):
         return Recording(tuple(run(setup).at_peaks()))
-    low, high = (run(_at_depth(setup, shallow)).at_peaks() for shallow in SHALLOW)
+    low, high = (_peaks(_at_depth(setup, shallow)) for shallow in SHALLOW)
     further = depth - SHALLOW[0]
     return Recording(
         tuple(
@@ -107,9 +108,16 @@ def _record(setup: Setup) -> Recording:
     )
 
 
+@lru_cache(maxsize=4096)
+def _peaks(setup: Setup) -> tuple[tuple[int, ...], ...]:
+    """Peaks of a shallow model, which models of any depth share."""
+    return tuple(run(setup).at_peaks())
+
+
 def forget() -> None:
     """Drop every recording made so far."""
     _record.cache_clear()
+    _peaks.cache_clear()
 
 
 def _at_depth(setup: Setup, layers: int) -> Setup:

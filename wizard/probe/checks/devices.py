@@ -247,6 +247,19 @@ def unified(facts: Facts) -> Found:
     return [note(what, names_of(shared))]
 
 
+def coherent(facts: Facts) -> Found:
+    """Two memories in one address space: tensors live in the device's, offload is near."""
+    near = [device for device in facts.accelerators if device.coherent_memory]
+    if not near:
+        return None
+    what = (
+        "its memory and the host's are one address space over NVLink-C2C: what is offloaded stays "
+        "within fast reach, but torch allocates in the device's own, so a plan must fit there; "
+        "the host may count the device's memory as its own"
+    )
+    return [note(what, names_of(near))]
+
+
 CHECKS = (
     Check(id="devices.usable", title="every accelerator can be used", find=usable),
     Check(id="devices.memory-errors", title="no memory errors", find=memory_errors),
@@ -259,4 +272,5 @@ CHECKS = (
     Check(id="devices.persistence", title="the driver stays loaded", find=persistence),
     Check(id="devices.slices", title="slices are used one to a run", find=slices),
     Check(id="devices.unified", title="memory of host and device", find=unified),
+    Check(id="devices.coherent", title="one address space with the host", find=coherent),
 )

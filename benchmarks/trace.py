@@ -1,0 +1,173 @@
+"""The simulated step against traces of the real one, on random configurations.
+
+    python benchmarks/trace.py [N] [--seed S] [--json OUT]
+
+Draws N configurations (50): family, dimensions, method, batch, length, number format, optimizer,
+attention, checkpointing, dropout. Each is traced on fake tensors by the installed libraries and
+simulated by the planner; prints the error of the peak of live tensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import tempfile
+import warnings
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from engine.spec import Spec
+from engine.trace import trace
+from wizard.facts import Model
+from wizard.planner.shape import shape_of
+from wizard.planner.simulated import setup_of
+from wizard.planner.tape.simulation import simulate
+
+FAMILIES = {
+    "Llama": "llama",
+    "Qwen2": "qwen2",
+    "Qwen3": "qwen3",
+    "Mistral": "mistral",
+    "Phi3": "phi3",
+}
+
+
+def main() -> None:
+    """Trace and simulate, print the errors."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("n", nargs="?", type=int, default=50, help="configurations (50)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write every configuration with its error")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    draw = random.Random(options.seed)
+    rows = [compared(draw) for _ in range(options.n)]
+    errors = [abs(row["percent"]) for row in rows]
+    print(f"{len(rows)} configurations, seed {options.seed}")
+    p90 = quantiles(errors, n=10)[-1] if len(errors) > 1 else errors[0]
+    print(
+        f"absolute error: median {median(errors):.4f} %, p90 {p90:.4f} %, worst {max(errors):.4f} %"
+    )
+    for row in sorted(rows, key=lambda row: -abs(row["percent"]))[:5]:
+        print(f"{row['percent']:+.4f} %  {row['what']}")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def compared(draw: random.Random) -> dict[str, Any]:
+    """One configuration: its description, both peaks, the error."""
+    family = draw.choice(sorted(FAMILIES))
+    sizes = dimensions(draw, family)
+    spec = spec_of(draw)
+    with tempfile.TemporaryDirectory() as folder:
+        parameters = save(family, sizes, Path(folder))
+        traced = trace(spec, Path(folder))
+    assert traced["parameters"] == parameters
+    model = facts(family, sizes, parameters)
+    shape = shape_of(model)
+    assert shape is not None
+    setup = setup_of(spec, model, shape)
+    assert setup is not None, (family, sizes)
+    simulated = simulate(setup).allocated_peak_bytes
+    changed = {**spec.method.model_dump(), **spec.training.model_dump()}
+    keys = ("method", "lora_rank", "lora_dropout", "optim", "gradient_checkpointing")
+    batch = f"{spec.training.per_device_train_batch_size} × {spec.data.max_length}"
+    words = ", ".join(f"{key}={changed[key]}" for key in keys)
+    return {
+        "what": f"{family} {sizes}, {spec.model.dtype}, {spec.model.attn_implementation}, "
+        f"{batch}, accumulation {spec.training.gradient_accumulation_steps}, {words}",
+        "traced_bytes": traced["allocated_peak_bytes"],
+        "simulated_bytes": simulated,
+        "percent": 100 * (simulated / traced["allocated_peak_bytes"] - 1),
+    }
+
+
+def dimensions(draw: random.Random, family: str) -> dict[str, Any]:
+    """A decoder's sizes, from small ones to those of real models."""
+    key_heads, head = draw.choice([1, 2, 4, 8]), draw.choice([32, 64, 128])
+    heads = key_heads * draw.choice([1, 2, 4, 7])
+    hidden = heads * head
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": 64 * draw.randint(hidden // 64, 4 * hidden // 64),
+        "num_hidden_layers": draw.randint(2, 6),
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_heads,
+        "head_dim": head,
+        "vocab_size": draw.choice([8192, 32000, 49152, 128256, 151936]),
+        "tie_word_embeddings": draw.random() < 0.5 and family != "Phi3",
+    }
+
+
+def spec_of(draw: random.Random) -> Spec:
+    """A way to train it on one device."""
+    method = draw.choice(["full", "lora", "qlora"])
+    micro, accumulation = draw.choice([1, 1, 2, 4]), draw.choice([1, 2])
+    dtype = draw.choice(["bfloat16", "bfloat16", "float32"])
+    return Spec.model_validate(
+        {
+            "model": {
+                "model": "m",
+                "dtype": dtype,
+                "attn_implementation": draw.choice(["sdpa", "sdpa", "sdpa", "eager"]),
+            },
+            "data": {"data": "d", "max_length": draw.choice([128, 256, 512, 1000, 2048])},
+            "method": {
+                "method": method,
+                "lora_rank": draw.choice([4, 16, 64]),
+                "lora_dropout": draw.choice([0.0, 0.0, 0.1]),
+            },
+            "parallel": {"strategy": "single", "device_kind": "cuda"},
+            "training": {
+                "effective_batch_size": micro * accumulation,
+                "per_device_train_batch_size": micro,
+                "gradient_accumulation_steps": accumulation,
+                "gradient_checkpointing": draw.random() < 0.6,
+                "optim": draw.choice(["adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit"]),
+            },
+        }
+    )
+
+
+def save(family: str, sizes: dict[str, Any], folder: Path) -> int:
+    """Write the config.json; the model's number of parameters."""
+    import torch
+    import transformers
+
+    more = {"pad_token_id": 0} if family == "Phi3" else {}
+    config = getattr(transformers, f"{family}Config")(**sizes, **more)
+    config.save_pretrained(folder)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def facts(family: str, sizes: dict[str, Any], parameters: int) -> Model:
+    """What the planner reads of such a model."""
+    return Model(
+        name="m",
+        path=None,
+        architecture=FAMILIES[family],
+        parameters=parameters,
+        embedding_parameters=sizes["vocab_size"] * sizes["hidden_size"],
+        hidden_size=sizes["hidden_size"],
+        intermediate_size=sizes["intermediate_size"],
+        num_layers=sizes["num_hidden_layers"],
+        num_heads=sizes["num_attention_heads"],
+        num_kv_heads=sizes["num_key_value_heads"],
+        head_dim=sizes["head_dim"],
+        vocab_size=sizes["vocab_size"],
+        tied_embeddings=sizes["tie_word_embeddings"],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Arrange: tokenised rows become those that are trained on and those that are evaluated on."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.arguments import SMOKE_STEPS
+from engine.failure import RunError
+from engine.spec import Spec
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+TRAINED_ON = "rows.arrow"
+HELD_OUT = "eval.arrow"
+ROWS_PER_BATCH = 1000
+
+
+def arrange(spec: Spec, folder: Path) -> dict[str, int]:
+    """Hold rows out, shuffle what needs it, pack what is plain text; how many rows are left.
+
+    `rows.arrow` has all rows before, and those to train on after. Rows that share a prompt (for
+    answers, all their tokens) go to the same side, so nothing that is evaluated is learnt.
+    Raises RunError (bad_data) when nothing can be held out.
+    """
+    table = read(folder / TRAINED_ON)
+    held = held_out(spec, table) if spec.data.eval_split > 0 else set()
+    rest = [row for row in range(len(table)) if row not in held]
+    if spec.method.stage == "kto":  # its trainer reads rows in their order
+        random.Random(spec.training.seed).shuffle(rest)
+    sides = {TRAINED_ON: rest}
+    if held:
+        sides[HELD_OUT] = sorted(held)
+    learnt_too = 0
+    if (folder / HELD_OUT).exists():  # made of a file of its own
+        apart = read(folder / HELD_OUT)
+        trained_on = set(row_keys(spec, table))
+        learnt_too = sum(key in trained_on for key in row_keys(spec, apart))
+        _rewrite(spec, apart, range(len(apart)), folder / HELD_OUT)
+    untouched = not held and spec.method.stage not in ("kto", "pretrain")
+    if not untouched:
+        for name, rows in sides.items():  # the mapped file stays readable until it is let go
+            _rewrite(spec, table, rows, folder / name)
+    found = {
+        "examples": len(read(folder / TRAINED_ON)),
+        "eval_examples": len(read(folder / HELD_OUT)) if (folder / HELD_OUT).exists() else 0,
+        "eval_learnt_too": learnt_too,
+    }
+    if spec.method.stage == "kto":
+        found["good_examples"] = sum(read(folder / TRAINED_ON).column("label").to_pylist())
+    if spec.method.stage == "pretrain":  # the first token of a block has none before it
+        found["trained_tokens"] = sum(_predicted(folder / name) for name in sides)
+    return found
+
+
+def _predicted(path: Path) -> int:
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    sizes = pc.list_value_length(read(path).column("input_ids"))
+    return (pc.sum(sizes).as_py() or 0) - len(sizes)
+
+
+def held_out(spec: Spec, table: Any) -> set[int]:
+    """Indices of the rows to evaluate on: whole groups that belong together, up to the share.
+
+    Raises RunError (bad_data) when all rows belong together.
+    """
+    keys = list(row_keys(spec, table))
+    sizes = Counter(keys)
+    if len(sizes) < 2:
+        alike = "have the same prompt" if _key_column(spec) == "prompt_ids" else "are the same"
+        raise RunError(
+            "bad_data",
+            f"eval_split={spec.data.eval_split:g}: all {len(keys)} rows {alike}, so none can be "
+            "held out without learning it; give a file with eval_data",
+        )
+    wanted = max(1, round(spec.data.eval_split * len(keys)))
+    seed = str(spec.training.seed).encode()
+    order = sorted(sizes, key=lambda key: hashlib.blake2b(seed + key, digest_size=8).digest())
+    taken: set[bytes] = set()
+    count = 0
+    for key in order:
+        if count + sizes[key] <= wanted:
+            taken.add(key)
+            count += sizes[key]
+    if not taken:  # every group is larger than the share: the smallest is nearest to it
+        taken = {min(order, key=lambda key: sizes[key])}
+    return {row for row, key in enumerate(keys) if key in taken}
+
+
+def row_keys(spec: Spec, table: Any) -> Iterator[bytes]:
+    """What tells rows that belong together, one key of 8 bytes a row."""
+    name = _key_column(spec)
+    for batch in table.select([name]).to_batches(max_chunksize=ROWS_PER_BATCH):
+        for ids in batch.column(0):
+            content = ids.values.to_numpy(zero_copy_only=False).tobytes()
+            yield hashlib.blake2b(content, digest_size=8).digest()
+
+
+def _key_column(spec: Spec) -> str:
+    return "input_ids" if spec.method.stage in ("sft", "pretrain") else "prompt_ids"
+
+
+def read(path: Path) -> Any:
+    """The table of an Arrow stream, mapped into memory rather than read."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_stream(source).read_all()
+
+
+def _rewrite(spec: Spec, table: Any, rows: Sequence[int], path: Path) -> None:
+    """Write some rows of a table in their order, packed if they are plain text."""
+    import pyarrow as pa
+
+    chosen = _batches(table, rows)
+    if spec.method.stage == "pretrain":
+        chosen = _packed(chosen, spec.data.max_length)
+    elif spec.method.stage == "kto":
+        chosen = (_with_plain_label(batch) for batch in chosen)
+    part = path.with_name(f"{path.name}.new")
+    first = next(chosen)
+    with pa.OSFile(str(part), "wb") as file, pa.ipc.new_stream(file, first.schema) as stream:
+        for batch in itertools.chain([first], chosen):
+            stream.write_table(batch)
+    os.replace(part, path)
+
+
+def _batches(table: Any, rows: Sequence[int]) -> Iterator[Any]:
+    for start in range(0, len(rows), ROWS_PER_BATCH):
+        yield table.take(list(rows[start : start + ROWS_PER_BATCH]))
+
+
+def _packed(chosen: Iterator[Any], length: int) -> Iterator[Any]:
+    import pyarrow as pa
+
+    layout = pa.schema({"input_ids": pa.list_(pa.int32())})
+    documents = (ids.as_py() for batch in chosen for ids in batch.column("input_ids"))
+    packed = blocks(documents, length)
+    while some := list(itertools.islice(packed, ROWS_PER_BATCH)):
+        yield pa.table({"input_ids": some}, schema=layout)
+
+
+def _with_plain_label(batch: Any) -> Any:
+    """A label as true or false: `prepare` writes lists of numbers only."""
+    import pyarrow as pa
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    place = batch.schema.get_field_index("label")
+    labels = pc.cast(pc.list_flatten(batch.column(place)), pa.bool_())
+    return batch.set_column(place, "label", labels)
+
+
+def blocks(documents: Iterator[Sequence[int]], length: int) -> Iterator[list[int]]:
+    """Every token of the documents, in order, as blocks of `length`; the last may be shorter.
+
+    A last block of one token has nothing to learn and is left out: it is an end token.
+    """
+    block: list[int] = []
+    for document in documents:
+        place = 0
+        while place < len(document):
+            taken = document[place : place + length - len(block)]
+            block.extend(taken)
+            place += len(taken)
+            if len(block) == length:
+                yield block
+                block = []
+    if len(block) > 1:
+        yield block
+
+
+def load(run: Path, spec: Spec, *, smoke: bool) -> Dataset:
+    """The prepared rows to train on; for a smoke run as many of the longest as it takes."""
+    from datasets import Dataset
+
+    everything = Dataset.from_file(str(run / "prepared" / TRAINED_ON))
+    if not smoke:
+        return everything
+    sizes = lengths(everything)
+    order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
+    return everything.select(order[: SMOKE_STEPS * spec.training.effective_batch_size])
+
+
+def load_held_out(run: Path, spec: Spec) -> Dataset | None:
+    """The prepared rows to evaluate on, if the run evaluates."""
+    from datasets import Dataset
+
+    if not spec.data.evaluates:
+        return None
+    return Dataset.from_file(str(run / "prepared" / HELD_OUT))
+
+
+def lengths(rows: Dataset) -> list[int]:
+    """Tokens of each row, over its longest columns of them."""
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    table = rows.data.table
+    columns = [
+        pc.list_value_length(table.column(name))
+        for name in table.column_names
+        if name != "label" and name != "labels"
+    ]
+    total = columns[0]
+    for column in columns[1:]:
+        total = pc.add(total, column)
+    found: list[int] = total.to_pylist()
+    return found

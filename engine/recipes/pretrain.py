@@ -1,0 +1,51 @@
+"""Pretrain: continued pre-training on plain text, of which every token is learnt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import PreTrainedModel, TrainerCallback
+from trl import SFTConfig, SFTTrainer
+
+from engine.arguments import shared
+from engine.shard import refine
+from engine.spec import Spec
+
+
+def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
+    """The trainer's settings; making them starts the ranks' process group."""
+    settings = SFTConfig(
+        **shared(spec, run, smoke=smoke),
+        # `prepare` has packed the text into blocks already: nothing is cut or packed here.
+        max_length=None,
+        packing=False,
+        padding_free=False,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        train_sampling_strategy="random",
+    )
+    refine(spec, settings)
+    return settings
+
+
+def build(
+    spec: Spec,
+    settings: SFTConfig,
+    model: PreTrainedModel,
+    tokenizer: Any,
+    rows: Dataset,
+    held_out: Dataset | None,
+    adapter: Any,
+    callbacks: list[TrainerCallback],
+) -> SFTTrainer:
+    """The trainer over blocks of tokens; without labels, each token but the first is one."""
+    return SFTTrainer(
+        model=model,
+        args=settings,
+        train_dataset=rows,
+        eval_dataset=held_out,
+        processing_class=tokenizer,
+        peft_config=adapter,
+        callbacks=callbacks,
+    )

@@ -1,0 +1,164 @@
+"""The data sets of a run: how each is read, what became of its rows, and whether that will do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from engine import lengths, tokenise
+from engine.examples import READS
+from engine.failure import RunError
+from engine.methods import STAGE_FORMAT, Stage
+from engine.rows import files, sources
+from engine.rows.formats import format_named
+from engine.rows.sources import Reading, Source
+from engine.rows.values import Chunk, DataError
+from engine.spec import DataTable
+from engine.tokenise import Batch, Counts, Work
+
+
+def find_sources(named: str) -> tuple[Source, ...]:
+    """The data sets that a setting names.
+
+    Raises RunError (bad_data) when one is not there.
+    """
+    try:
+        found = sources.sources(named)
+    except DataError as error:
+        raise RunError("bad_data", f"{error.what}; {error.fix}") from None
+    for source in found:
+        if not sources.exists(source.path):
+            raise RunError("bad_data", f"{source.path}: no such data file")
+    return found
+
+
+def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
+    """What is done with each row.
+
+    Raises RunError (bad_data) for columns that no format has.
+    """
+    try:
+        reading = sources.reading(table.columns, table.model_name, table.model_author)
+    except DataError as error:
+        raise RunError("bad_data", f"{error.what}; {error.fix}") from None
+    wanted = STAGE_FORMAT.get(stage, table.data_format)
+    return Work(
+        maker=maker,
+        reading=reading,
+        system=table.system,
+        expected=None if wanted == "auto" else format_named(wanted),
+        reads=READS[stage],
+    )
+
+
+def set_batches(source: Source, work: Work) -> Iterator[Batch]:
+    """The rows of one set, done.
+
+    Raises RunError (bad_data) where its file cannot be read from there on.
+    """
+    try:
+        processes = tokenise.processes_for(files.disk_bytes(source.path))
+        chunks = _readable(source)
+        yield from tokenise.batches(chunks, work, work.expected, processes)
+    except DataError as error:
+        raise unreadable(source, error) from None
+
+
+def _readable(source: Source) -> Iterator[Chunk]:
+    try:
+        yield from files.chunks(source.path)
+    except OSError as error:
+        raise RunError("bad_data", f"{source.path}: {error.strerror or error}") from None
+
+
+def unreadable(source: Source, error: DataError) -> RunError:
+    """A file that cannot be used, in one sentence."""
+    unit = files.file_type(source.path).unit if error.line else ""
+    place = f"{unit} {error.line}: " if error.line else ""
+    return RunError("bad_data", f"{source.path}: {place}{error.what}; {error.fix}")
+
+
+def dropped_rows(source: Source, counts: Counts) -> list[dict[str, Any]]:
+    """The first bad rows of a set: where they are, and why they are not used."""
+    unit = files.file_type(source.path).unit
+    return [
+        {"file": str(source.path), "unit": unit, "line": line, "reason": reason}
+        for line, reason in counts.dropped
+    ]
+
+
+def set_report(source: Source, counts: Counts, row_format: str | None) -> dict[str, Any]:
+    """What became of one set, as plain values."""
+    taken = source.rows_of(counts.kept)
+    return {
+        "file": str(source.path),
+        "format": row_format,
+        "rows": counts.rows,
+        "usable": counts.kept,
+        "dropped_rows": counts.dropped_rows,
+        "taken": taken,
+    }
+
+
+def rows_taken(
+    found: Sequence[Source], ranges: Sequence[tuple[int, int]], seed: int
+) -> list[int] | None:
+    """Positions of the rows that an epoch has, in order; None when it has each row once."""
+    if all(source.rows is None and source.weight == 1 for source in found):
+        return None
+    taken: list[int] = []
+    for number, (source, (first, after)) in enumerate(zip(found, ranges, strict=True)):
+        usable = after - first
+        passes, rest = divmod(source.rows_of(usable), usable) if usable else (0, 0)
+        chosen = random.Random(f"{seed} {number}").sample(range(first, after), rest)
+        taken += sorted([*range(first, after)] * passes + chosen)
+    return taken
+
+
+def refusal(
+    counts: Counts,
+    table: DataTable,
+    found: Sequence[Source],
+    named: Sequence[Mapping[str, Any]],
+    reading: Reading,
+) -> str | None:
+    """Why a run would not start with what became of these rows; None when it would."""
+    if counts.rows == 0:
+        return ", ".join(str(source.path) for source in found) + ": has no rows"
+    percent = 100 * counts.dropped_rows / counts.rows
+    if counts.kept and reading.columns and not counts.renamed_rows:
+        return reading.unused()
+    if counts.kept and percent <= table.max_dropped_percent:
+        return None
+    first = named[0]
+    return (
+        f"{first['file']}: {counts.dropped_rows} of {counts.rows} rows cannot be used "
+        f"({percent:.1f} %, {table.max_dropped_percent:g} % allowed); the first is "
+        f"{first['unit']} {first['line']}: {first['reason']}"
+    )
+
+
+def cut_length(stage: Stage, table: DataTable) -> int | None:
+    """Tokens at which a row is cut."""
+    return None if stage == "pretrain" else table.max_length
+
+
+def summary(counts: Counts, max_length: int | None) -> dict[str, Any]:
+    """Counts of rows and tokens as plain values; tokens are those of one pass over every set.
+
+    Without a `max_length` nothing is cut: text goes on in the next block.
+    """
+    kept = counts.lengths if max_length is None else lengths.cut(counts.lengths, max_length)
+    return {
+        "rows": counts.rows,
+        "kept": counts.kept,
+        "dropped_rows": counts.dropped_rows,
+        "cut_rows": counts.cut_rows,
+        "unfilled_rows": counts.unfilled_rows,
+        "lengths": lengths.percentiles(kept) if kept else {},
+        "whole_lengths": lengths.percentiles(counts.lengths) if counts.lengths else {},
+        "histogram": lengths.histogram(counts.lengths),
+        "total_tokens": counts.total_tokens,
+        "trained_tokens": counts.trained_tokens,
+    }

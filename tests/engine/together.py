@@ -1,0 +1,64 @@
+"""Trains the specs of several run folders in one torchrun, which pays for the imports once."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+SECONDS = 500
+
+
+def train_together(folders: Sequence[Path], ranks: int, *words: str) -> str:
+    """Train each folder's spec, one after the other; what all ranks printed."""
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    done = subprocess.run(
+        [sys.executable, "-m", *torchrun, "-m", __name__, *words, *map(str, folders)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return done.stdout
+
+
+def reset() -> None:
+    """Forget what the libraries keep of a run for the next one of this process.
+
+    The ranks' process group stays: the next run finds it and uses it.
+    """
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    PartialState._reset_state()
+    unset_hf_deepspeed_config()
+    for name in [name for name in os.environ if name.startswith(("FSDP_", "ACCELERATE_"))]:
+        del os.environ[name]
+    gc.collect()
+
+
+def main() -> None:
+    """A rank: `engine.train` in each folder, with the words that are options."""
+    from engine import train
+
+    options = [word for word in sys.argv[1:] if word.startswith("--")]
+    for folder in [word for word in sys.argv[1:] if not word.startswith("--")]:
+        os.chdir(folder)
+        sys.argv = ["engine.train", "spec.toml", *options]
+        train.main()
+        reset()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""`tunewright data check`: what data holds, in lines or as JSON, and an exit code that says it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.tiny import make
+from wizard.cli import main
+
+ROW = json.dumps(
+    {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a [/b] é"}]}
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that is a model as far as its tokenizer and configuration go."""
+    folder = tmp_path_factory.mktemp("model")
+    make.tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 272}))
+    return folder
+
+
+def data(tmp_path: Path, *lines: str) -> str:
+    path = tmp_path / "rows $(x) [red].jsonl"
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"), [([ROW] * 3, 0), ([ROW, "oops", ROW], 3), (["oops"], 4), ([], 4)]
+)
+def test_the_exit_code_says_whether_every_row_can_be_used(
+    lines: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "check", data(tmp_path, *lines)]) == code
+    said = capsys.readouterr()
+    assert ("line 2: broken JSON" in said.out.replace(" (warning)", "")) == (code == 3)
+    assert bool(said.err) == (code == 4)
+
+
+def test_as_json_it_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", data(tmp_path, ROW, "oops"), "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)["dataset"]
+    assert (found["rows"], found["dropped_rows"], found["format"]) == (1, 1, "messages")
+
+
+def test_files_and_samples_of_them_are_checked_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = data(tmp_path, ROW, ROW, ROW, ROW)
+    other = tmp_path / "pairs.csv"
+    other.write_text("Frage,Antwort\nq,a\n")
+    words = [f"{path}#2", f"{other}*3", "--set", "columns=prompt=Frage,completion=Antwort"]
+
+    assert main(["data", "check", *words]) == 0
+    assert "5 rows, formats mixed" in capsys.readouterr().out
+
+
+@pytest.mark.engine
+def test_with_a_model_it_shows_what_is_learnt(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = data(tmp_path, ROW, "oops", ROW)
+    assert main(["data", "check", path, "--model", str(model), "--set", "system=be brief"]) == 4
+    said = capsys.readouterr().out
+    assert "be brief<|im_end|>" in said
+    assert "#a [/b] é<|im_end|>#" in said
+    assert "2 of 3 rows can be used, messages" in said
+    assert "line 2: broken JSON" in said
+    assert "a run would not start: " in said
+
+    words = ["--model", str(model), "--set", "max_dropped_percent=50", "--json", "--sample", "2"]
+    assert main(["data", "check", path, *words]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert [sample["line"] for sample in found["samples"]] == [1, 3]
+    assert [(p["line"], p["unit"]) for p in found["problems"]] == [(2, "line")]
+    report = found["report"]
+    assert (report["rows"], report["kept"], report["usable"]) == (3, 2, True)
+    assert sum(bar["rows"] for bar in report["histogram"]) == 2
+    pieces = found["samples"][0]["pieces"]
+    assert [piece["learnt"] for piece in pieces] == [False, True, False]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("setting", "reason", "code"),
+    [
+        ("columns=prompt=nothing", "no row has the columns `nothing`", 4),
+        ("columns=colour=x", "`colour` is in no format", 4),
+        ("max_length=8", "no answer within the first 8 tokens", 4),
+    ],
+)
+def test_settings_that_leave_no_row_are_named(
+    setting: str,
+    reason: str,
+    code: int,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--model", str(model), "--set", setting]
+    assert main(["data", "check", data(tmp_path, ROW), *words]) == code
+    assert reason in "".join(capsys.readouterr())
+
+
+def test_a_model_that_is_not_here_is_said_to_be_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "check", data(tmp_path, ROW), "--model", "Qwen/Qwen3-8B"]) == 1
+    assert "Qwen/Qwen3-8B: not on this machine yet" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""What is wrong with a plan that can be made, or worth knowing before it runs."""
+
+from __future__ import annotations
+
+from engine import rules
+from engine.spec import Spec
+from wizard.answers import Answers
+from wizard.facts import Facts
+from wizard.planner import defaults
+from wizard.planner.batch import FEWEST_STEPS
+from wizard.planner.candidates import ADAPTER_SETTINGS
+from wizard.problem import Problem
+from wizard.wording import counted, gib
+
+
+def problems(
+    spec: Spec, facts: Facts, steps: int, answers: Answers, host_bytes: int
+) -> list[Problem]:
+    """Errors that keep it from being launched, and warnings."""
+    found = _absent_packages(spec, facts)
+    unused = ADAPTER_SETTINGS & set(answers.preset_settings)
+    if unused and spec.method.method == "full":
+        found.append(_not_carried(sorted(unused), answers))
+    most_tokens = defaults.most_tokens(spec, facts)
+    if spec.parallel.offload != "none" and facts.host.memory_available_bytes is None:
+        found.append(_unknown_host(host_bytes))
+    if steps < FEWEST_STEPS:
+        found.append(_few(steps))
+    if most_tokens > spec.data.max_length:
+        found.append(_may_be_cut(spec.data.max_length, most_tokens))
+    # A broken driver must not turn into a CPU run that nobody asked for.
+    if spec.parallel.device_kind == "cpu" and answers.fixed.get("device_kind") != "cpu":
+        found += [p for p in facts.problems if p.severity == "error" and p.exit_code == 6]
+    return found
+
+
+def _absent_packages(spec: Spec, facts: Facts) -> list[Problem]:
+    return [
+        Problem(
+            what=f"{package} is not installed, and {why}",
+            where=package,
+            fix=f"pip install {package}",
+        )
+        for package, why in rules.packages(spec).items()
+        if facts.software.versions.get(package, "") is None
+    ]
+
+
+def _not_carried(unused: list[str], answers: Answers) -> Problem:
+    return Problem(
+        what="unused: method=full has no adapter",
+        where=f"{', '.join(unused)} of the preset {answers.preset}",
+        severity="warning",
+    )
+
+
+def _unknown_host(host_bytes: int) -> Problem:
+    return Problem(
+        what=f"this machine's host memory is unknown, and the plan needs {gib(host_bytes)} of it",
+        where="offload",
+        fix="tunewright probe -o machine.json on the machine itself knows it",
+        severity="warning",
+    )
+
+
+def _few(steps: int) -> Problem:
+    return Problem(
+        what=f"only {counted(steps, 'optimizer step')}: little will be learnt",
+        where="effective_batch_size",
+        fix="more rows, more epochs or a smaller effective_batch_size",
+        severity="warning",
+    )
+
+
+def _may_be_cut(max_length: int, most_tokens: int) -> Problem:
+    return Problem(
+        what=f"the longest row is estimated at up to {most_tokens:,} tokens: what is over "
+        f"{max_length:,} is cut, and a cut answer does not teach to stop",
+        where="max_length",
+        fix="a larger max_length keeps it whole; the run says how many rows were cut",
+        severity="warning",
+    )
