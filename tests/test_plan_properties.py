@@ -19,6 +19,7 @@ from wizard.planner.budgets import Budget
 from wizard.planner.memory import estimate
 from wizard.planner.shape import shape_of
 from wizard.planner.simulated import setup_of
+from wizard.planner.sizing import first_of
 from wizard.planner.tape.bounds import at_least
 from wizard.planner.tape.sharding import share
 from wizard.planner.tape.simulation import simulate
@@ -139,3 +140,9 @@ def test_splitting_a_model_over_more_devices_leaves_less_on_each() -> None:
         for n in (2, 3, 4, 8)
     ]
     assert sizes == sorted(sizes, reverse=True)
+
+
+@given(length=st.integers(0, 60), first=st.integers(0, 60))
+def test_the_first_size_that_fits_is_found_wherever_it_is(length: int, first: int) -> None:
+    sizes = list(range(length))
+    assert first_of(sizes, lambda size: size >= first) == min(first, length)

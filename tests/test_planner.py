@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine import rules
-from engine.spec import SETTINGS, dumps, loads
+from engine.spec import SETTINGS, STAGE_FORMAT, dumps, loads
 from tests.fakes import machines
 from tests.plans import FOLDER, as_text
 from tests.plans import machines as shipped_pairs
@@ -156,7 +156,12 @@ def with_preset(machine: str, preset: str) -> tuple[Facts, Answers]:
     """Facts and answers of a preset, for its own model where it names one."""
     loaded = presets.load(preset)
     answers = api.with_preset(Answers(), loaded)
-    return facts(machine, answers.model or "Qwen/Qwen3-8B"), answers
+    known = facts(machine, answers.model or "Qwen/Qwen3-8B")
+    assert known.dataset is not None
+    stage = loaded.settings.get("stage", "sft")
+    form = STAGE_FORMAT.get(stage, "messages")
+    rows = replace(known.dataset, format=form, total_chars=5000 * 3000)
+    return replace(known, dataset=rows), answers
 
 
 @pytest.mark.parametrize(
@@ -181,6 +186,13 @@ def with_preset(machine: str, preset: str) -> tuple[Facts, Answers]:
         ("sft-lora-72b-8x80gb", "8xH100-SXM"),
         ("first-try", "RTX4060-Laptop-WSL"),
         ("sft-long-rows", "8xH100-SXM"),
+        ("dpo-qlora-8b-24gb", "1x NVIDIA GeForce RTX 4090"),
+        ("dpo-qlora-14b-4x24gb", "4xA10G"),
+        ("dpo-full-8b-8x80gb", "8xH100-SXM"),
+        ("kto-lora-8b-48gb", "L40S"),
+        ("pretrain-small-24gb", "1x NVIDIA GeForce RTX 3090"),
+        ("pretrain-full-8b-4x48gb", "8xRTX6000-Ada"),
+        ("pretrain-full-32b-8x80gb", "8xH100-SXM"),
     ],
 )
 def test_a_preset_fits_the_machine_it_is_named_for(preset: str, machine: str) -> None:
@@ -308,7 +320,7 @@ def test_an_adapter_setting_beside_full_tuning_is_refused() -> None:
 
 def test_a_fixed_combination_that_a_rule_forbids_names_the_way_out() -> None:
     problem = refusal(facts("h100x8"), fixed(method="qlora", strategy="zero3"))
-    assert problem.fix == "set strategy=ddp"
+    assert problem.fix == "set strategy=fsdp"
 
 
 def test_a_combination_no_machine_allows_is_refused() -> None:
@@ -350,7 +362,7 @@ def test_a_mixed_machine_uses_its_largest_group_and_says_what_is_left() -> None:
 
 def test_a_card_without_bfloat16_gets_a_format_it_can_train() -> None:
     for plan in plans(facts("t4x2", "Qwen/Qwen2.5-1.5B"), Answers()):
-        sharded = plan.spec.parallel.strategy == "zero3"
+        sharded = plan.spec.parallel.strategy in ("zero1", "zero2", "zero3", "fsdp")
         exact = plan.spec.method.method == "full" and not sharded
         assert plan.spec.model.dtype == ("float32" if exact else "float16")
 
@@ -366,7 +378,7 @@ def test_a_package_that_is_absent_is_a_problem_of_the_plans_that_need_it() -> No
     machine = facts("h100x8")
     without = replace(machine, software=replace(machine.software, versions={"deepspeed": None}))
     for plan in plans(without, Answers()):
-        needs = plan.spec.parallel.strategy == "zero3"
+        needs = plan.spec.parallel.strategy.startswith("zero")
         assert any("deepspeed is not installed" in p.what for p in plan.problems) == needs
 
 

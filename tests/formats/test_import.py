@@ -205,6 +205,7 @@ def test_an_axolotl_configuration_becomes_its_settings() -> None:
     assert settings == {
         "model": "NousResearch/Llama-3.2-1B",
         "data": "data/rows.jsonl",
+        "eval_split": 0.1,
         "method": "qlora",
         "max_length": 2048,
         "lora_rank": 16,

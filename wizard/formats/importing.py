@@ -12,6 +12,7 @@ from wizard.formats import text
 from wizard.formats.command import Statement, is_command, statements
 from wizard.formats.peers import accelerate, axolotl, llamafactory, swift, trl
 from wizard.formats.reader import Reader, fields
+from wizard.formats.rules import settle
 from wizard.formats.values import Imported, Left, told
 from wizard.presets import dumps, loads
 from wizard.problem import Problem, ProblemError
@@ -48,6 +49,7 @@ def import_preset(content: str, *, file: str, name: str, peer: str | None = None
         raise ProblemError(Problem(what=what, where=file, exit_code=2))
     reader = Reader(peer=whose, values=values)
     READERS[whose](reader)
+    settle(reader)
     title = f"From {NAMES[whose]}: {printable(file)}"
     preset = Preset(name=name, title=title, settings=reader.settings, origin="file")
     # Read as any preset would be: what it may not carry is refused there too.

@@ -15,7 +15,9 @@ from wizard.formats.values import Carried, Left
 from wizard.presets import why_not_carried
 
 FIELDS = Path(__file__).parent / "fields"
-PLAIN_FILE = re.compile(r"[^#:\0]+\.(jsonl?|parquet|csv|tsv|txt|arrow)(\.gz|\.zst)?", re.IGNORECASE)
+PLAIN_FILE = re.compile(
+    r"[^#:*,\0]+\.(jsonl?|parquet|csv|tsv|txt|arrow)(\.gz|\.zst)?", re.IGNORECASE
+)
 NO_SETTING = "tunewright has no such setting"
 PLANNED = "left to the planner"
 
@@ -72,6 +74,12 @@ class Reader:
         if refused:
             why = "; ".join(refused)
             self.left += [Left(key=key, value=given, why=why) for key, given in present.items()]
+
+    def take_back(self, setting: str, why: str) -> None:
+        """Leave the keys of a setting that was carried after all."""
+        for one in [one for one in self.carried if one.setting == setting]:
+            self.carried.remove(one)
+            self.left += [Left(key=key, value=one.value, why=why) for key in one.keys]
 
     def _refused(self, setting: str, value: Any) -> str:
         if setting not in SETTINGS:

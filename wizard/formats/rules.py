@@ -28,9 +28,35 @@ HUGGING_FACE: Mapping[str, str] = {
         "save_total_limit",
         "ddp_timeout",
         "gradient_checkpointing",
+        "eval_steps",
+        "metric_for_best_model",
+        "use_rslora",
+        "use_dora",
     )
 }
 """Training arguments that mean the same everywhere."""
+
+PREFERENCES: Mapping[str, str] = {
+    name: name
+    for name in (
+        "beta",
+        "loss_type",
+        "label_smoothing",
+        "desirable_weight",
+        "undesirable_weight",
+        "center_rewards_coefficient",
+    )
+}
+"""What TRL and those on top of it say of DPO, KTO and reward models."""
+STAGES_WITH: Mapping[str, tuple[str, ...]] = {
+    "beta": ("dpo", "kto"),
+    "loss_type": ("dpo", "kto"),
+    "label_smoothing": ("dpo",),
+    "desirable_weight": ("kto",),
+    "undesirable_weight": ("kto",),
+    "center_rewards_coefficient": ("reward",),
+}
+"""Setting → the stages that have it."""
 
 _FOLDER = "where things are written is no part of a preset: --output says it"
 _FOLLOWED = "`tunewright watch` follows a run; nothing is sent anywhere"
@@ -52,6 +78,9 @@ LEFT_BY_ALL: Mapping[str, str] = {
     "remove_unused_columns": "rows become tokens before training starts",
     "resume_from_checkpoint": "`bash run.sh --resume` goes on with a run",
     "local_rank": "torchrun says it",
+    "eval_strategy": "rows that are held out are evaluated every eval_steps",
+    "do_eval": "rows that are held out are evaluated every eval_steps",
+    "load_best_model_at_end": "the best checkpoint of a run that evaluates becomes its model",
     "deepspeed": "not a configuration that can be read here",
 }
 
@@ -93,11 +122,10 @@ def _number(text: str) -> float | None:
 
 def modules(reader: Reader, key: str, every: tuple[str, ...] = ("all", "all-linear")) -> None:
     """Target modules as one word, a list, or names separated by commas."""
-    names = [str(name) for name in listed(reader.get(key))]
-    if len(names) == 1 and names[0] in every:
+    found = listed(reader.get(key))
+    if len(found) == 1 and found[0] in every:
         reader.carry("target_modules", "all-linear", key)
-    elif names:
-        reader.carry("target_modules", ",".join(names), key)
+    names(reader, key, "target_modules")
 
 
 def attention(reader: Reader, key: str, names: Mapping[str, str]) -> None:
@@ -110,12 +138,43 @@ def attention(reader: Reader, key: str, names: Mapping[str, str]) -> None:
             reader.carry("attn_implementation", names.get(value.lower(), value), key)
 
 
-def plain_file(reader: Reader, key: str, elsewhere: str) -> None:
+def names(reader: Reader, key: str, setting: str) -> None:
+    """Several names as one text, separated by commas."""
+    found = [str(name) for name in listed(reader.get(key))]
+    if found:
+        reader.carry(setting, ",".join(found), key)
+
+
+def held_out(reader: Reader, key: str) -> None:
+    """Rows to evaluate on, as a share of all; a number of rows is not said here."""
+    share = reader.get(key)
+    share = _number(share) if isinstance(share, str) else share
+    if isinstance(share, int | float) and share >= 1:
+        reader.leave(key, "a number of rows: here it is a share of them, eval_split")
+    elif share == 0:
+        reader.leave(key, "no row is held out unless eval_split says so")
+    else:
+        reader.carry_each({key: "eval_split"})
+
+
+def settle(reader: Reader) -> None:
+    """Take back what the other settings do not allow: they would refuse the whole preset."""
+    stage = reader.settings.get("stage", "sft")
+    evaluates = reader.settings.keys() & {"eval_split", "eval_data"}
+    for setting in ("eval_steps", "metric_for_best_model"):
+        if not evaluates:
+            reader.take_back(setting, "there are no rows to evaluate on: eval_split=0.1 holds some")
+    for setting, stages in STAGES_WITH.items():
+        if stage not in stages:
+            reader.take_back(setting, f"only stage={' and '.join(stages)} has it")
+
+
+def plain_file(reader: Reader, key: str, elsewhere: str, setting: str = "data") -> None:
     """Data named as one file; anything else is not data that can be read as it is."""
-    names = listed(reader.get(key))
-    if len(names) == 1 and isinstance(names[0], str) and PLAIN_FILE.fullmatch(names[0]):
-        reader.carry("data", names[0], key)
-    elif names:
+    found = listed(reader.get(key))
+    if len(found) == 1 and isinstance(found[0], str) and PLAIN_FILE.fullmatch(found[0]):
+        reader.carry(setting, found[0], key)
+    elif found:
         reader.leave(key, elsewhere)
 
 

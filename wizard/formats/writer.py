@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +11,22 @@ from wizard.formats.values import Left
 from wizard.plan import Plan
 
 NO_COUNTERPART = "has no counterpart"
+SEVERAL_SETS = "several sets, or a part of one: name them as it does"
 ADAPTER_ONLY = frozenset(
-    {"lora_rank", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "use_dora"}
+    {
+        "lora_rank",
+        "lora_alpha",
+        "lora_dropout",
+        "target_modules",
+        "use_rslora",
+        "use_dora",
+        "init_lora_weights",
+        "modules_to_save",
+        "adapter",
+    }
 )
+SETS = re.compile(r"[,#]|\*\d")
+"""What makes a name of data more than one whole file."""
 OWN_WAY: Mapping[str, str] = {
     "source": "models are fetched its own way",
     "max_dropped_percent": "what happens to rows that cannot be used is its own affair",
@@ -72,10 +86,15 @@ class Writer:
         for setting, why in OWN_WAY.items():
             self.leave(setting, why)
         for setting, value in list(self._open.items()):
-            if value in (None, (), "", False, "none", "auto"):
+            if value in (None, (), "", False, 0.0, "none", "auto", "default"):
                 self.said(setting)
             self.leave(setting, NO_COUNTERPART)
         return tuple(self.left)
+
+
+def is_one_file(plan: Plan) -> bool:
+    """Whether the data is one file, seen once."""
+    return not SETS.search(plan.spec.data.data)
 
 
 def zero(plan: Plan) -> dict[str, Any] | None:
@@ -115,9 +134,11 @@ def say_zero(writer: Writer) -> dict[str, Any] | None:
     """DeepSpeed's configuration when there is one; either way, how ranks share is said."""
     config = zero(writer.plan)
     if config is not None:
-        writer.said("strategy", "offload")
+        writer.said("strategy", "offload", "devices_per_rank")
         if writer.value("offload_device") == "cpu":
             writer.said("offload_device", "nvme_path")
     elif writer.value("strategy") in ("single", "ddp"):
-        writer.said("strategy", "offload", "offload_device", "nvme_path")
+        writer.said("strategy", "offload", "offload_device", "nvme_path", "devices_per_rank")
+    else:
+        writer.said("offload_device", "devices_per_rank")
     return config

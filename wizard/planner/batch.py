@@ -11,6 +11,9 @@ from wizard.wording import counted
 
 DEFAULT_ROWS = 16
 """A batch large enough for a steady gradient, small enough for many steps."""
+MANY_SIZES = 32
+NEXT_SIZE = 0.75
+"""Of many micro-batches each that is tried is at most so much of the one before."""
 FEWEST_STEPS = 20
 """With fewer optimizer steps warm-up and decay have no room."""
 
@@ -99,7 +102,18 @@ def _micros(share: int, micro: int | None, accumulation: int | None) -> tuple[in
         return (micro,)
     if accumulation:
         return (share // accumulation,)
-    return divisors(share)
+    return _spread(divisors(share))
+
+
+def _spread(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes that differ enough to be worth trying; all where they are few. The ends stay."""
+    if len(sizes) <= MANY_SIZES:
+        return sizes
+    kept = [sizes[0]]
+    for size in sizes[1:]:
+        if size <= kept[-1] * NEXT_SIZE or size == sizes[-1]:
+            kept.append(size)
+    return tuple(kept)
 
 
 def divisors(number: int) -> tuple[int, ...]:

@@ -54,6 +54,9 @@ def make(
     assert facts.dataset is not None
     if facts.dataset.rows < batch.effective:
         return _too_few_rows(facts.dataset, batch)
+    layers = facts.model.num_layers if facts.model else None
+    if layers is not None and candidate.devices_per_rank > layers:
+        return _refused(f"{layers} layers are fewer than the devices", "devices_per_rank", 0)
     if candidate.strategy != "single" and batch.devices == 1 and candidate.ranks > 1:
         return _refused("this batch leaves one device only", "effective_batch_size", 0)
     batch = _for_cpu(batch) if pool.kind == "cpu" else batch

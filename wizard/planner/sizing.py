@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,20 +127,15 @@ class Sizing:
         return None
 
     def _first_fitting(self, spec: Spec, sizes: Sequence[int], *, recompute: bool) -> Spec | None:
-        """The first of sizes, largest first, that fits.
-
-        Bounds, which cost nothing, say where to begin; there it mostly fits, else halves find it.
-        """
+        """The first of sizes, largest first, that fits; bounds say where to begin."""
 
         def sized(micro: int) -> Spec:
             return self._sized(spec, micro, recompute=recompute)
 
         at = bisect_left(sizes, True, key=lambda n: could_fit(sized(n), self.model, self.budget))
         left = sizes[at:]
-        if left and fits(sized(left[0]), self.model, self.budget):
-            return sized(left[0])
-        at = bisect_left(left[1:], True, key=lambda n: fits(sized(n), self.model, self.budget)) + 1
-        return sized(left[at]) if at < len(left) else None
+        found = first_of(left, lambda n: fits(sized(n), self.model, self.budget))
+        return sized(left[found]) if found < len(left) else None
 
     def _sized(self, spec: Spec, micro: int, *, recompute: bool) -> Spec:
         return _changed(
@@ -171,6 +166,16 @@ class Sizing:
         if fits(kept, self.model, self.budget):
             return "no faster"
         return "its activations do not fit at this micro-batch"
+
+
+def first_of(sizes: Sequence[int], fitting: Callable[[int], bool]) -> int:
+    """Place of the first that fits, where all after it do as well; their number where none does.
+
+    Mostly it is the first of all, which is asked before halves find another one.
+    """
+    if sizes and fitting(sizes[0]):
+        return 0
+    return min(len(sizes), 1 + bisect_left(sizes[1:], True, key=fitting))
 
 
 def smaller_states(spec: Spec) -> Spec | None:

@@ -50,5 +50,6 @@ def with_trace(memory: Memory, traced: Traced) -> Memory:
         parts=parts,
         device_bytes=sum(part.bytes for part in parts),
         moment=traced.moment,
+        at_least=False,
         left_out=tuple(line for line in memory.left_out if "simulated step" not in line),
     )

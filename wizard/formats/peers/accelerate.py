@@ -170,6 +170,7 @@ def _write_deepspeed(writer: Writer) -> dict[str, Any]:
 def _left(writer: Writer) -> tuple[Left, ...]:
     """All that is trained, and how, is the script's own."""
     writer.said("offload", "offload_device", "nvme_path", "devices", "effective_batch_size")
+    writer.said("devices_per_rank")
     for setting in ("ddp_timeout", *writer.plan.spec.training.model_dump()):
         writer.leave(setting, OWN)
     for table in (writer.plan.spec.model, writer.plan.spec.data, writer.plan.spec.method):

@@ -8,7 +8,7 @@ from typing import Any
 from wizard.formats import rules, text
 from wizard.formats.reader import PLAIN_FILE, PLANNED, Reader, is_false, is_true, listed
 from wizard.formats.values import Exported, told
-from wizard.formats.writer import Writer, say_zero
+from wizard.formats.writer import SEVERAL_SETS, Writer, is_one_file, say_zero
 from wizard.plan import Plan
 
 SAME: Mapping[str, str] = {
@@ -26,6 +26,12 @@ SAME: Mapping[str, str] = {
     "default_system_message": "system",
     "dpo_beta": "beta",
     "rl_beta": "beta",
+    "dpo_label_smoothing": "label_smoothing",
+    "kto_desirable_weight": "desirable_weight",
+    "kto_undesirable_weight": "undesirable_weight",
+    "center_rewards_coefficient": "center_rewards_coefficient",
+    "lora_model_dir": "adapter",
+    "peft_init_lora_weights": "init_lora_weights",
     "peft_use_rslora": "use_rslora",
     "peft_use_dora": "use_dora",
 }
@@ -66,6 +72,9 @@ def read(reader: Reader) -> None:
     _attention(reader)
     rules.precision(reader)
     rules.warmup(reader)
+    rules.held_out(reader, "val_set_size")
+    rules.names(reader, "lora_modules_to_save", "modules_to_save")
+    rules.names(reader, "dpo_loss_type", "loss_type")
     rules.deepspeed(reader)
     if reader.get("fsdp_config"):
         reader.carry("strategy", "fsdp", "fsdp_config")
@@ -146,6 +155,14 @@ SAID: Mapping[str, str] = {
     "max_length": "sequence_len",
     "packing": "sample_packing",
     "beta": "rl_beta",
+    "label_smoothing": "dpo_label_smoothing",
+    "desirable_weight": "kto_desirable_weight",
+    "undesirable_weight": "kto_undesirable_weight",
+    "center_rewards_coefficient": "center_rewards_coefficient",
+    "adapter": "lora_model_dir",
+    "eval_split": "val_set_size",
+    "eval_steps": "eval_steps",
+    "metric_for_best_model": "metric_for_best_model",
     "lora_rank": "lora_r",
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
@@ -167,6 +184,8 @@ SAID: Mapping[str, str] = {
     "save_total_limit": "save_total_limit",
     "ddp_timeout": "ddp_timeout",
 }
+
+KINDS: Mapping[str, str] = {"messages": "chat_template", "alpaca": "alpaca", "text": "completion"}
 
 
 def write(plan: Plan, name: str) -> Exported:
@@ -204,6 +223,15 @@ def _write_method(writer: Writer) -> None:
 
 def _write_stage(writer: Writer) -> None:
     """Data and template, which are named by what is learnt from them."""
+    start = writer.value("init_lora_weights")
+    given = start not in (None, "default")
+    writer.put("peft_init_lora_weights", start if given else None, "init_lora_weights")
+    whole = writer.value("modules_to_save")
+    writer.put("lora_modules_to_save", listed(whole) or None, "modules_to_save")
+    loss = writer.value("loss_type")
+    writer.put("dpo_loss_type", [loss] if loss else None, "loss_type")
+    if not is_one_file(writer.plan):
+        writer.leave("data", SEVERAL_SETS)
     stage = writer.value("stage") or "sft"
     data = writer.plan.spec.data
     one: dict[str, Any] = {"path": data.data, "ds_type": "json"}
@@ -213,7 +241,9 @@ def _write_stage(writer: Writer) -> None:
     template = "chatml" if writer.value("template") == "chatml" else "tokenizer_default"
     writer.put("chat_template", template, "template")
     if stage == "sft":
-        kind = "chat_template" if data.data_format == "messages" else "alpaca"
+        kind = KINDS.get(data.data_format, "alpaca")
+        if data.data_format not in KINDS:
+            writer.leave("data_format", "say how its rows are read, under datasets")
         writer.put("datasets", [{**one, "type": kind}], "stage", "data", "data_format")
         if kind == "alpaca":
             writer.put("train_on_inputs", False)

@@ -9,7 +9,7 @@ from typing import Any
 from wizard.formats import rules, text
 from wizard.formats.reader import PLANNED, Reader, is_true, listed
 from wizard.formats.values import Exported, told
-from wizard.formats.writer import Writer, say_zero
+from wizard.formats.writer import SEVERAL_SETS, Writer, is_one_file, say_zero
 from wizard.plan import Plan
 
 SAME: Mapping[str, str] = {
@@ -22,8 +22,11 @@ SAME: Mapping[str, str] = {
     "lora_dropout": "lora_dropout",
     "packing": "packing",
     "pref_beta": "beta",
-    "use_rslora": "use_rslora",
-    "use_dora": "use_dora",
+    "pref_loss": "loss_type",
+    "dpo_label_smoothing": "label_smoothing",
+    "kto_chosen_weight": "desirable_weight",
+    "kto_rejected_weight": "undesirable_weight",
+    "adapter_name_or_path": "adapter",
 }
 LEFT: Mapping[str, str] = {
     **rules.LEFT_BY_ALL,
@@ -58,6 +61,10 @@ def read(reader: Reader) -> None:
     rules.attention(reader, "flash_attn", ATTENTION)
     rules.precision(reader)
     rules.warmup(reader)
+    rules.held_out(reader, "val_size")
+    rules.names(reader, "additional_target", "modules_to_save")
+    if is_true(reader.get("pissa_init")):
+        reader.carry("init_lora_weights", "pissa_niter_16", "pissa_init")
     rules.deepspeed(reader)
     if reader.get("template") == "chatml":
         reader.carry("template", "chatml", "template")
@@ -93,14 +100,38 @@ SAID: Mapping[str, str] = {
     "max_length": "cutoff_len",
     "packing": "packing",
     "beta": "pref_beta",
+    "loss_type": "pref_loss",
+    "label_smoothing": "dpo_label_smoothing",
+    "desirable_weight": "kto_chosen_weight",
+    "undesirable_weight": "kto_rejected_weight",
+    "adapter": "adapter_name_or_path",
+    "modules_to_save": "additional_target",
+    "eval_split": "val_size",
     "lora_rank": "lora_rank",
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
-    "use_rslora": "use_rslora",
-    "use_dora": "use_dora",
     **{setting: key for key, setting in rules.HUGGING_FACE.items()},
     "warmup_ratio": "warmup_ratio",
 }
+LOSSES = ("sigmoid", "hinge", "ipo")
+_TALK: Mapping[str, Any] = {
+    "formatting": "sharegpt",
+    "columns": {"messages": "messages"},
+    "tags": {
+        "role_tag": "role",
+        "content_tag": "content",
+        "user_tag": "user",
+        "assistant_tag": "assistant",
+        "system_tag": "system",
+    },
+}
+FORMATTING: Mapping[str, Mapping[str, Any]] = {
+    "messages": _TALK,
+    "query_response": {"columns": {"prompt": "query", "response": "response"}},
+    "prompt_completion": {"columns": {"prompt": "prompt", "response": "completion"}},
+    "text": {"columns": {"prompt": "text"}},
+}
+"""Form of the rows → what dataset_info.json says of it; the one without an entry is alpaca."""
 KERNELS: Mapping[str, str] = {"eager": "disabled", "sdpa": "sdpa", "flash_attention_2": "fa2"}
 STAGE: Mapping[str, str] = {"sft": "sft", "pretrain": "pt", "reward": "rm"}
 
@@ -112,8 +143,7 @@ def write(plan: Plan, name: str) -> Exported:
     writer.put("stage", STAGE.get(stage, stage), "stage")
     writer.put("do_train", True)
     _write_method(writer)
-    writer.put("dataset", DATASET, "data", "data_format")
-    writer.put("dataset_dir", ".")
+    _write_data(writer)
     writer.put("output_dir", f"saves/{name}")
     writer.put("overwrite_output_dir", False)
     kernels = writer.value("attn_implementation")
@@ -151,6 +181,24 @@ def _write_method(writer: Writer) -> None:
         writer.put("lora_target", "all" if target == "all-linear" else target, "target_modules")
 
 
+def _write_data(writer: Writer) -> None:
+    """The data by its name in dataset_info.json, which has no words for some forms of rows."""
+    one_file = is_one_file(writer.plan)
+    formatted = writer.value("data_format") in (*FORMATTING, "alpaca")
+    if not one_file:
+        writer.leave("data", SEVERAL_SETS)
+    if not formatted:
+        writer.leave("data_format", "describe its columns in dataset_info.json")
+    if writer.value("init_lora_weights") in ("pissa", "pissa_niter_16"):
+        writer.put("pissa_init", True, "init_lora_weights")
+    if writer.value("loss_type") not in (None, *LOSSES):
+        writer.leave("loss_type", f"it has {', '.join(LOSSES)}")
+    if writer.value("eval_split"):
+        writer.put("eval_strategy", "steps")
+    writer.put("dataset", DATASET, "data", "data_format")
+    writer.put("dataset_dir", ".")
+
+
 def _write_devices(writer: Writer) -> None:
     writer.said("num_devices", "devices")
     writer.put("use_cpu", True if writer.value("device_kind") == "cpu" else None, "device_kind")
@@ -168,15 +216,5 @@ def _start(plan: Plan) -> list[str]:
 def _dataset_info(plan: Plan, indent: int | None = None) -> str:
     """How LLaMA-Factory is told what the rows look like."""
     data = plan.spec.data
-    entry: dict[str, Any] = {"file_name": data.data}
-    if data.data_format == "messages":
-        entry["formatting"] = "sharegpt"
-        entry["columns"] = {"messages": "messages"}
-        entry["tags"] = {
-            "role_tag": "role",
-            "content_tag": "content",
-            "user_tag": "user",
-            "assistant_tag": "assistant",
-            "system_tag": "system",
-        }
+    entry: dict[str, Any] = {"file_name": data.data, **FORMATTING.get(data.data_format, {})}
     return json.dumps({DATASET: entry}, indent=indent, ensure_ascii=False)

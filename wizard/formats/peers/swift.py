@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from wizard.formats import rules, text
 from wizard.formats.reader import PLANNED, Reader, is_false, is_true
 from wizard.formats.values import Exported, told
-from wizard.formats.writer import Writer, say_zero
+from wizard.formats.writer import SEVERAL_SETS, Writer, is_one_file, say_zero
 from wizard.plan import Plan
 
 SAME: Mapping[str, str] = {
@@ -21,9 +21,7 @@ SAME: Mapping[str, str] = {
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "packing": "packing",
-    "beta": "beta",
-    "use_rslora": "use_rslora",
-    "use_dora": "use_dora",
+    **rules.PREFERENCES,
     "NPROC_PER_NODE": "num_devices",
 }
 ENVIRONMENT = "a preset changes no environment"
@@ -75,6 +73,17 @@ def read(reader: Reader) -> None:
     rules.warmup(reader)
     rules.deepspeed(reader)
     rules.plain_file(reader, "dataset", LEFT["dataset"])
+    rules.plain_file(reader, "val_dataset", LEFT["val_dataset"], "eval_data")
+    if "eval_data" in reader.settings:
+        reader.leave("split_dataset_ratio", "val_dataset says what is evaluated on")
+    rules.held_out(reader, "split_dataset_ratio")
+    rules.names(reader, "modules_to_save", "modules_to_save")
+    rules.names(reader, "adapters", "adapter")
+    if str(reader.get("init_weights")).lower() == "true":
+        reader.leave("init_weights", "an adapter starts with no effect unless it is told otherwise")
+    reader.carry_each({"init_weights": "init_lora_weights"})
+    for key in ("model_name", "model_author"):
+        rules.names(reader, key, key)
     _source(reader)
     if reader.get("template") == "chatml":
         reader.carry("template", "chatml", "template")
@@ -109,12 +118,14 @@ SAID: Mapping[str, str] = {
     "system": "system",
     "max_length": "max_length",
     "packing": "packing",
-    "beta": "beta",
     "lora_rank": "lora_rank",
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
-    "use_rslora": "use_rslora",
-    "use_dora": "use_dora",
+    "adapter": "adapters",
+    "eval_split": "split_dataset_ratio",
+    "model_name": "model_name",
+    "model_author": "model_author",
+    **rules.PREFERENCES,
     **{setting: key for key, setting in rules.HUGGING_FACE.items()},
     "warmup_ratio": "warmup_ratio",
 }
@@ -178,10 +189,20 @@ def _write_method(writer: Writer) -> None:
 
 
 def _write_data(writer: Writer) -> None:
-    if not set("#:") & set(str(writer.value("data"))):
-        writer.put("dataset", writer.value("data"), "data")
-    writer.leave("data", SUBSET)
+    for setting, key in (("data", "dataset"), ("eval_data", "val_dataset")):
+        value = writer.value(setting)
+        if value and not set("#:") & set(value) and is_one_file(writer.plan):
+            writer.put(key, value, setting)
+        elif value:
+            writer.leave(setting, SEVERAL_SETS if "," in value else SUBSET)
     writer.said("data_format")  # it is found in the rows
+    start = writer.value("init_lora_weights")
+    writer.put("init_weights", None if start == "default" else start, "init_lora_weights")
+    whole = writer.value("modules_to_save")
+    if whole and "," not in whole:
+        writer.put("modules_to_save", whole, "modules_to_save")
+    elif whole:
+        writer.leave("modules_to_save", "several names need a word each: --modules_to_save a b")
 
 
 def _write_sharing(writer: Writer) -> None:

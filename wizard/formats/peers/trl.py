@@ -17,9 +17,7 @@ SAME: Mapping[str, str] = {
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "packing": "packing",
-    "beta": "beta",
-    "use_rslora": "use_rslora",
-    "use_dora": "use_dora",
+    **rules.PREFERENCES,
 }
 LEFT: Mapping[str, str] = {
     **rules.LEFT_BY_ALL,
@@ -46,6 +44,9 @@ def read(reader: Reader) -> None:
     _method(reader)
     rules.stage(reader, "command", rules.STAGES)
     rules.modules(reader, "lora_target_modules")
+    rules.names(reader, "lora_modules_to_save", "modules_to_save")
+    if isinstance(reader.get("loss_type"), list):
+        rules.names(reader, "loss_type", "loss_type")
     if reader.get("dtype") == "auto":
         reader.leave("dtype", PLANNED)
     reader.carry_each({"dtype": "dtype"})
