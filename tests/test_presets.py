@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.spec import SETTINGS
 from wizard import __version__, paths, presets
 from wizard.answers import Preset
+from wizard.cli import main
 from wizard.problem import ProblemError
 
 HEAD = 'schema = 1\ntitle = "T"\n'
@@ -212,3 +213,49 @@ def test_a_new_file_never_replaces_one(tmp_path: Path) -> None:
 def test_no_setting_carries_a_path_into_one_machine(settings: str) -> None:
     if settings.partition(" ")[0] in SETTINGS:
         assert "a path on one machine" in refusal(HEAD + f"[settings]\n{settings}")
+
+
+EDITOR = """\
+#!/usr/bin/env bash
+printf '%s' "$EDITED" >>"$2"
+exit "${EDITOR_CODE:-0}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("added", "code", "rank", "ends"),
+    [
+        ("lora_alpha = 64\n", "0", 64, 0),
+        ("lora_alpa = 64\n", "0", None, 2),
+        ("lora_alpha = 64\n", "3", None, 1),
+        ("", "0", None, 0),
+    ],
+)
+def test_an_edited_preset_takes_its_place_only_when_it_can_be_used(
+    own_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    added: str,
+    code: str,
+    rank: int | None,
+    ends: int,
+) -> None:
+    editor = tmp_path / "an editor"
+    editor.write_text(EDITOR)
+    editor.chmod(0o700)
+    monkeypatch.setenv("EDITOR", f"'{editor}' -f")
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITED", added)
+    monkeypatch.setenv("EDITOR_CODE", code)
+    presets.save(Preset(name="mine", title="M", settings={"lora_rank": 8}))
+    assert main(["presets", "edit", "mine"]) == ends
+    assert presets.load("mine").settings.get("lora_alpha") == rank
+
+
+def test_a_shared_preset_becomes_ones_own(own_home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "shared.toml"
+    assert main(["presets", "show", "sft-lora-8b-24gb", "-o", str(file)]) == 0
+    assert main(["presets", "save", "mine", "--from", str(file)]) == 0
+    assert presets.load("mine").settings == presets.load("sft-lora-8b-24gb").settings
+    assert main(["presets", "delete", "mine"]) == 0
+    assert main(["presets", "delete", "mine"]) == 2

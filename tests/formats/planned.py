@@ -12,6 +12,7 @@ from tests.runner.making import spec as bare_spec
 from tests.test_planner import facts
 from wizard import script
 from wizard.answers import Answers
+from wizard.facts import Facts
 from wizard.formats.exporting import FORMATS, Target, export
 from wizard.formats.jobs import Job, several
 from wizard.formats.values import Exported
@@ -57,9 +58,11 @@ def job(machine: str, nodes: int = 1, name: str = "my run", **settings: Any) -> 
     return job_of(plan, name=name, nodes=nodes, machine=machine)
 
 
-def job_of(plan: Plan, *, name: str, nodes: int = 1, machine: str | None = None) -> Job:
-    """A plan as a job of one of the fake machines, or of a bare one."""
-    known = facts(machine) if machine else bare_facts()
+def job_of(
+    plan: Plan, *, name: str, nodes: int = 1, machine: str | None = None, known: Facts | None = None
+) -> Job:
+    """A plan as a job of these facts, of one of the fake machines, or of a bare one."""
+    known = known or (facts(machine) if machine else bare_facts())
     files = script.render(
         plan,
         name=name,

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.spec import SETTINGS
+from tests.formats import golden
 from tests.formats.planned import HOSTILE, exported, hostile, job, target
 from wizard.commands import export as command
 from wizard.formats import exporting
@@ -246,3 +247,9 @@ def test_ranks_that_machines_cannot_share_evenly_are_refused() -> None:
 
 def test_the_command_offers_the_formats_there_are() -> None:
     assert command.FORMATS == FORMATS
+
+
+def test_golden_exports_of_presets_on_machines() -> None:
+    """To accept a change: `python -m tests.formats.golden`, then read the difference."""
+    kept = {path.name: path.read_text(encoding="utf-8") for path in golden.FOLDER.iterdir()}
+    assert dict(golden.made()) == kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -116,8 +117,13 @@ def _of_commands(found: list[Statement], file: str) -> tuple[str, dict[str, Any]
         )
     (one,) = training
     assert one.peer is not None
+    # Its first word says which line it is; the others may hold a secret.
     others = [
-        Left(key=f"line {other.line}", value=other.text, why="not a training command")
+        Left(
+            key=f"line {other.line}",
+            value=f"{re.split('[\\s=]', other.text, maxsplit=1)[0]} …",
+            why="not a training command",
+        )
         for other in found
         if other is not one
     ]

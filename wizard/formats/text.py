@@ -51,10 +51,21 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+_TEXT = "tag:yaml.org,2002:str"
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    # PyYAML folds line ends that only YAML knows when it may use single quotes.
+    style = None if text.isprintable() else '"'
+    return dumper.represent_scalar(_TEXT, text, style=style)
+
+
 def _block(dumper: yaml.SafeDumper, text: Block) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+    odd = any(not line.isprintable() for line in text.split("\n"))
+    return dumper.represent_scalar(_TEXT, str(text), style='"' if odd else "|")
 
 
+_Dumper.add_representer(str, _text)
 _Dumper.add_representer(Block, _block)
 
 

@@ -223,16 +223,16 @@ def _write_method(writer: Writer) -> None:
 
 def _write_stage(writer: Writer) -> None:
     """Data and template, which are named by what is learnt from them."""
+    stage = writer.value("stage") or "sft"
     start = writer.value("init_lora_weights")
     given = start not in (None, "default")
     writer.put("peft_init_lora_weights", start if given else None, "init_lora_weights")
     whole = writer.value("modules_to_save")
     writer.put("lora_modules_to_save", listed(whole) or None, "modules_to_save")
     loss = writer.value("loss_type")
-    writer.put("dpo_loss_type", [loss] if loss else None, "loss_type")
+    writer.put("dpo_loss_type", [loss] if loss and stage == "dpo" else None, "loss_type")
     if not is_one_file(writer.plan):
         writer.leave("data", SEVERAL_SETS)
-    stage = writer.value("stage") or "sft"
     data = writer.plan.spec.data
     one: dict[str, Any] = {"path": data.data, "ds_type": "json"}
     if stage == "pretrain":
@@ -249,8 +249,8 @@ def _write_stage(writer: Writer) -> None:
             writer.put("train_on_inputs", False)
     elif stage in ("dpo", "kto"):
         writer.put("rl", stage, "stage")
-        kinds = {"dpo": "chat_template.default", "kto": "chatml.argilla"}
-        writer.put("datasets", [{**one, "type": kinds[stage]}], "data")
+        writer.leave("data_format", "say how its rows are read, under datasets: type")
+        writer.put("datasets", [one], "data")
     else:
         writer.leave("stage", "its reward models take rows of another form")
         writer.put("datasets", [one], "data")

@@ -191,6 +191,8 @@ def _write_data(writer: Writer) -> None:
         writer.leave("data_format", "describe its columns in dataset_info.json")
     if writer.value("init_lora_weights") in ("pissa", "pissa_niter_16"):
         writer.put("pissa_init", True, "init_lora_weights")
+    if writer.plan.spec.method.stage == writer.value("loss_type") == "kto":
+        writer.said("loss_type")
     if writer.value("loss_type") not in (None, *LOSSES):
         writer.leave("loss_type", f"it has {', '.join(LOSSES)}")
     if writer.value("eval_split"):
