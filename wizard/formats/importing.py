@@ -121,7 +121,7 @@ def _of_commands(found: list[Statement], file: str) -> tuple[str, dict[str, Any]
     others = [
         Left(
             key=f"line {other.line}",
-            value=f"{re.split('[\\s=]', other.text, maxsplit=1)[0]} …",
+            value=re.split(r"[\s=]", other.text, maxsplit=1)[0] + " …",
             why="not a training command",
         )
         for other in found
