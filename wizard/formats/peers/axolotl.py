@@ -249,6 +249,8 @@ def _write_stage(writer: Writer) -> None:
             writer.put("train_on_inputs", False)
     elif stage in ("dpo", "kto"):
         writer.put("rl", stage, "stage")
+        if stage == "kto":
+            writer.put("remove_unused_columns", False)
         writer.leave("data_format", "say how its rows are read, under datasets: type")
         writer.put("datasets", [one], "data")
     else:
