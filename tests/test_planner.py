@@ -12,7 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine import rules
-from engine.spec import SETTINGS, STAGE_FORMAT, dumps, loads
+from engine.methods import STAGE_FORMAT
+from engine.spec import SETTINGS, dumps, loads
 from tests.fakes import machines
 from tests.plans import FOLDER, as_text
 from tests.plans import machines as shipped_pairs

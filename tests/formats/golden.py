@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from engine.spec import STAGE_FORMAT
+from engine.methods import STAGE_FORMAT
 from tests.fakes.machines import VERSIONS
 from tests.formats.planned import job_of, target
 from wizard import __version__, api, presets

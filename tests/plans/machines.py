@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.spec import STAGE_FORMAT
+from engine.methods import STAGE_FORMAT
 from tests.plans import FOLDER, table
 from wizard import presets
 from wizard.answers import Answers

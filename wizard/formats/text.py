@@ -35,7 +35,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.YAMLError(f"line {event.start_mark.line + 1}: anchors are not followed here")
         return super().compose_node(parent, index)
 
