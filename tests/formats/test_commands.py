@@ -101,6 +101,7 @@ def test_an_import_as_json_hides_secrets(tmp_path: Path, capfd: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("content", "what"),
     [(None, "cannot be read"), (b"\xff\xfe", "not UTF-8"), (b"#" * 2**21, "larger than 1 MiB")],
+    ids=["absent", "bytes", "large"],
 )
 def test_an_import_of_what_is_no_text_file_is_one_sentence(
     content: bytes | None, what: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

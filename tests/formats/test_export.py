@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import subprocess
 import sysconfig
 from collections.abc import Iterator
@@ -52,7 +53,9 @@ def cases() -> Iterator[Any]:
     for name in jobs():
         for kind in FORMATS:
             if (jobs()[name].nodes > 1) == (kind == "torchrun") or kind in SEVERAL[1:]:
-                yield pytest.param(name, kind, id=f"{name}-{kind}")
+                often = kind != "bash" and name in ("zero3", "two machines")
+                marks = [] if often else [pytest.mark.slow]
+                yield pytest.param(name, kind, id=f"{name}-{kind}", marks=marks)
 
 
 def bash_in(done: Exported, kind: str) -> dict[str, str]:
@@ -107,7 +110,13 @@ def test_hostile_text_leaves_every_format_whole(kind: str, text: str, tmp_path: 
             assert isinstance(json.loads(content), dict)
 
 
-@pytest.mark.parametrize("name", jobs())
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("zero3", "two machines") else pytest.param(name, marks=pytest.mark.slow)
+        for name in jobs()
+    ],
+)
 def test_the_schemas_of_kubernetes_take_the_manifest(name: str) -> None:
     done = exported(jobs()[name], "kubernetes")
     documents = list(yaml.safe_load_all(done.files["job.yaml"]))
@@ -119,9 +128,8 @@ def test_the_schemas_of_kubernetes_take_the_manifest(name: str) -> None:
 
 def test_a_hostile_name_is_no_name_in_the_cluster() -> None:
     for text in HOSTILE:
-        for one in yaml.safe_load_all(exported(hostile(text), "kubernetes").files["job.yaml"]):
-            kubernetes_validate.validate(one, KUBERNETES[-1], strict=True)
-            assert one["metadata"]["name"].replace("-", "").isalnum()
+        name = dataclasses.replace(hostile("plain"), name=text).label
+        assert re.fullmatch(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?", name)
 
 
 @pytest.mark.parametrize("kind", PEERS)
@@ -178,7 +186,7 @@ texts = st.text(
 
 
 @settings(
-    max_examples=25,
+    max_examples=10,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
