@@ -97,7 +97,7 @@ def dimensions(draw: random.Random, family: str) -> dict[str, Any]:
     hidden = heads * head
     return {
         "hidden_size": hidden,
-        "intermediate_size": 64 * draw.randint(hidden // 64, 4 * hidden // 64),
+        "intermediate_size": 64 * draw.randint(1 + hidden // 64, 1 + 4 * hidden // 64),
         "num_hidden_layers": draw.randint(2, 6),
         "num_attention_heads": heads,
         "num_key_value_heads": key_heads,

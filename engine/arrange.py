@@ -32,9 +32,11 @@ def arrange(spec: Spec, folder: Path) -> dict[str, int]:
     """
     table = read(folder / TRAINED_ON)
     held = held_out(spec, table) if spec.data.eval_split > 0 else set()
-    rest = [row for row in range(len(table)) if row not in held]
+    rest: Sequence[int] = range(len(table))  # no list: there may be many millions
+    if held:
+        rest = [row for row in rest if row not in held]
     if spec.method.stage == "kto":  # its trainer reads rows in their order
-        random.Random(spec.training.seed).shuffle(rest)
+        rest = random.Random(spec.training.seed).sample(rest, len(rest))
     sides = {TRAINED_ON: rest}
     if held:
         sides[HELD_OUT] = sorted(held)
@@ -61,7 +63,7 @@ def arrange(spec: Spec, folder: Path) -> dict[str, int]:
 
 
 def _predicted(path: Path) -> int:
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
+    import pyarrow.compute as pc
 
     sizes = pc.list_value_length(read(path).column("input_ids"))
     return (pc.sum(sizes).as_py() or 0) - len(sizes)
@@ -110,7 +112,7 @@ def _key_column(spec: Spec) -> str:
 
 def read(path: Path) -> Any:
     """The table of an Arrow stream, mapped into memory rather than read."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     with pa.memory_map(str(path)) as source:
         return pa.ipc.open_stream(source).read_all()
@@ -151,7 +153,7 @@ def _packed(chosen: Iterator[Any], length: int) -> Iterator[Any]:
 def _with_plain_label(batch: Any) -> Any:
     """A label as true or false: `prepare` writes lists of numbers only."""
     import pyarrow as pa
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
+    import pyarrow.compute as pc
 
     place = batch.schema.get_field_index("label")
     labels = pc.cast(pc.list_flatten(batch.column(place)), pa.bool_())
@@ -200,7 +202,7 @@ def load_held_out(run: Path, spec: Spec) -> Dataset | None:
 
 def lengths(rows: Dataset) -> list[int]:
     """Tokens of each row, over its longest columns of them."""
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
+    import pyarrow.compute as pc
 
     table = rows.data.table
     columns = [

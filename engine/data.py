@@ -40,6 +40,8 @@ class Tokens:
     labels: list[int]
     length: int
     """Tokens of the whole row; there are fewer where it was cut at the end."""
+    skipped: int = 0
+    """Earlier answers that carry no loss, because the template takes their reasoning away."""
 
     @property
     def cut(self) -> bool:
@@ -142,7 +144,8 @@ class ChatTokenizer:
         ids, labels = ids[: self.max_length], labels[: self.max_length]
         if all(label == IGNORED for label in labels[1:]):
             raise RowError(f"no answer within the first {self.max_length} tokens (max_length)")
-        return Tokens(input_ids=ids, labels=labels, length=length)
+        skipped = len(row.learnt) - len(spans)
+        return Tokens(input_ids=ids, labels=labels, length=length, skipped=skipped)
 
     def text(self, ids: Sequence[int]) -> str:
         """Tokens as the text they stand for, special ones by their names."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
+from engine.causes import class_of_text
 from engine.events import EXIT_OK, EXIT_OTHER, FAILURE_EXIT
 from engine.record import write_json
 from engine.spec import SpecError
@@ -42,57 +42,6 @@ class Failure:
     """Its tail; empty when the message says everything."""
 
 
-MESSAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (
-        "host_oom",
-        (
-            "DefaultCPUAllocator: can't allocate memory",
-            "not enough memory: you tried",
-            "std::bad_alloc",
-        ),
-    ),
-    ("gpu_oom", ("CUDA out of memory", "NPU out of memory", "HIP out of memory")),
-    ("gpu_oom", ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")),
-    (
-        "lost_device",
-        (
-            "CUDA error: uncorrectable ECC",
-            "unspecified launch failure",
-            "GPU is lost",
-            "fallen off the bus",
-        ),
-    ),
-    (
-        "ddp_graph",
-        (
-            "mark a variable ready only once",
-            "Expected to have finished reduction",
-            "unused parameters",
-        ),
-    ),
-    (
-        "comm_timeout",
-        ("Watchdog caught collective operation timeout", "Timed out waiting", "wait timeout"),
-    ),
-    (
-        "comm_failed",
-        (
-            "Connection closed by peer",
-            "Connection reset by peer",
-            "NCCL error",
-            "gloo",
-            "HCCL",
-            "Broken pipe",
-        ),
-    ),
-    (
-        "disk_full",
-        ("No space left on device", "PytorchStreamWriter failed writing", "Read-only file system"),
-    ),
-)
-"""Failure class → texts the libraries use for it; the first match counts."""
-
-
 def classify(error: BaseException) -> Failure:
     """The failure an exception stands for; never raises."""
     failure, known = _class_of(error)
@@ -116,10 +65,9 @@ def _class_of(error: BaseException) -> tuple[str, bool]:
     names = {cls.__name__ for cls in type(error).__mro__}
     if "OutOfMemoryError" in names:
         return "gpu_oom", False
-    text = str(error)
-    for failure, parts in MESSAGES:
-        if any(part in text for part in parts):
-            return failure, False
+    failure = class_of_text(str(error))
+    if failure is not None:
+        return failure, False
     if names & {"DistBackendError", "DistNetworkError", "DistStoreError"}:
         return "comm_failed", False
     if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -148,15 +96,41 @@ def write_exit_file(
         print(f"cannot write {path}: {error}", file=sys.stderr)  # noqa: T201
 
 
-def raise_on_terminate() -> None:
-    """Let SIGTERM end this process through its last act."""
+NOW = "now"
+"""What the stop file says when nothing is to be saved first."""
 
-    def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise RunError(
-            "killed", "ended from outside by SIGTERM, as torchrun does when a rank is lost"
-        )
 
-    signal.signal(signal.SIGTERM, stop)
+class Termination:
+    """What SIGTERM does to a rank: it ends it at once or, while it trains, asks it to save first.
+
+    torchrun, which ends its ranks when it is ended, waits half a minute for that. When it ends
+    them because another rank was lost, their next collective fails and ends them anyway.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.can_save = False
+        """Whether steps are being made, whose end is a place to save."""
+
+    def heed(self, run: Path) -> None:
+        """Install it for this process."""
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            if self.can_save and not _is_urgent(run):
+                self.asked = True
+                return
+            raise RunError(
+                "killed", "ended from outside by SIGTERM, as torchrun does when a rank is lost"
+            )
+
+        signal.signal(signal.SIGTERM, stop)
+
+
+def _is_urgent(run: Path) -> bool:
+    try:
+        return (run / "stop").read_text(encoding="ascii").startswith(NOW)
+    except (OSError, ValueError):
+        return False
 
 
 def command(body: Callable[[], None]) -> int:

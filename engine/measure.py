@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,9 @@ from engine.spec import ParallelTable
 class Clock:
     """Marks on the device's own time line, so that nothing waits for a device to be measured."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, own: Sequence[int]) -> None:
+        """`own` are the numbers of the devices that hold this rank's model."""
+        self.own = own
         self.runtime: Any = None if device.type == "cpu" else getattr(torch, device.type)
 
     def mark(self) -> Any:
@@ -46,11 +48,13 @@ class Clock:
             self.runtime.synchronize()
 
     def memory(self) -> dict[str, int | None]:
-        """Device memory of this process: allocated, reserved, most ever allocated."""
+        """Memory of this process: allocated, reserved, most ever; on the fullest of its devices."""
         names = ("memory_allocated", "memory_reserved", "max_memory_allocated")
         keys = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_peak_bytes")
         return {
-            key: getattr(self.runtime, name)() if self.runtime is not None else None
+            key: max(getattr(self.runtime, name)(device) for device in self.own)
+            if self.runtime is not None
+            else None
             for key, name in zip(keys, names, strict=True)
         }
 
@@ -65,11 +69,20 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(
-        self, report: Report, device: torch.device, parallel: ParallelTable, *, tokens_before: int
+        self,
+        report: Report,
+        device: torch.device,
+        parallel: ParallelTable,
+        *,
+        own: Sequence[int],
+        tokens_before: int,
     ) -> None:
-        """`tokens_before` were seen by all ranks in the attempts that this one goes on from."""
+        """`own` are the numbers of this rank's devices, of which `device` is the first.
+
+        `tokens_before` were seen by all ranks in the attempts that this one goes on from.
+        """
         self.report = report
-        self.clock = Clock(device)
+        self.clock = Clock(device, own)
         self.alone = parallel.ranks == 1
         self.reduces = not self.alone and parallel.strategy in ("ddp", "layer_split")
         self.tokens_before = self.tokens_seen = tokens_before
@@ -98,7 +111,9 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         start = self.clock.mark()
+        self.report.doing = "collective"
         yield
+        self.report.doing = "compute"
         self._waits.append((start, self.clock.mark()))
 
     def _timed_gather(self, gather: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,6 +126,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     def _timed_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> None:
             backward(*args, **kwargs)
+            self.report.doing = "compute"
             if self._handed_over is not None:
                 self._waits.append((self._handed_over, self.clock.mark()))
                 self._handed_over = None
@@ -120,8 +136,10 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     def _timed_batches(self, get: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._started = time.perf_counter()
+            self.report.doing = "data"
             waits_before = len(self._waits)
             samples, items = get(*args, **kwargs)
+            self.report.doing = "compute"
             gathered = self._drain(waits_before)
             self._data_seconds = max(0.0, time.perf_counter() - self._started - gathered)
             masks = [sample["attention_mask"] for sample in samples]
@@ -148,13 +166,20 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         if isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
             # torch refuses hooks whose annotations are text, as they are here: a lambda has none.
             wrapped.register_comm_hook(None, lambda _state, bucket: self._hand_over(bucket))
+            # DDP shares buffers between its own forward and the model's.
+            wrapped.register_forward_pre_hook(lambda *_: self._at("collective"))
+            wrapped.module.register_forward_pre_hook(lambda *_: self._at("compute"))
         self.report.step = state.global_step
         self.report.phase("first batch")
+
+    def _at(self, place: str) -> None:
+        self.report.doing = place
 
     def _hand_over(self, bucket: Any) -> Any:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         if bucket.is_last():
+            self.report.doing = "collective"
             self._handed_over = self.clock.mark()
         return allreduce_hook(None, bucket)
 
@@ -162,6 +187,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Count a step; write a line unless the last one is too fresh."""
+        self.report.doing = "device"
         self.clock.synchronize()
         now = time.perf_counter()
         seconds = now - (self._started or now)

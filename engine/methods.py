@@ -56,10 +56,10 @@ METRICS: Mapping[Stage, tuple[str, ...]] = {
     "sft": ("eval_loss", "eval_mean_token_accuracy"),
     "pretrain": ("eval_loss", "eval_mean_token_accuracy"),
     "dpo": ("eval_loss", "eval_rewards/accuracies", "eval_rewards/margins"),
-    "kto": ("eval_loss", "eval_rewards/margins"),
+    "kto": ("eval_loss",),
     "reward": ("eval_loss", "eval_accuracy", "eval_margin"),
 }
-"""Stage → what an evaluation measures that can tell the best checkpoint."""
+"""Stage → what every evaluation measures that can tell the best checkpoint."""
 SMOOTHED_LOSSES = ("exo_pair", "robust")
 """Losses of `dpo` that use label_smoothing."""
 ADAPTER_ONLY = ("use_rslora", "use_dora", "modules_to_save", "adapter")

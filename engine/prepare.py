@@ -24,11 +24,10 @@ from engine.advice import advice
 from engine.arrange import HELD_OUT, TRAINED_ON, arrange
 from engine.data import chat_template
 from engine.examples import maker
-from engine.failure import RunError, command
+from engine.failure import DISK_ERRORS, RunError, command
 from engine.fetch import read_fetched, read_spec
 from engine.record import read_json, tell, write_json
 from engine.rowfile import RowFile, keep_only
-from engine.rows import tables
 from engine.rows.sources import Source
 from engine.spec import Spec
 from engine.tokenise import NAMED_ROWS, Counts, Work
@@ -36,7 +35,7 @@ from engine.tokenise import NAMED_ROWS, Counts, Work
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
 DROPPED_TOLD = 20
 PROGRESS_SECONDS = 5.0
-PREPARED_VERSION = 3
+PREPARED_VERSION = 4
 """Counts up when the same data and settings make other tokens than before."""
 
 
@@ -52,7 +51,7 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     apart = sets.find_sources(spec.data.eval_data) if spec.data.eval_data else ()
     tokenizer = load_tokenizer(model)
     made = maker(spec.method.stage, tokenizer, spec.model.template, spec.data.max_length)
-    data_hash = _hash(spec, (*found, *apart), model, _template(spec, tokenizer))
+    data_hash = _hash(spec, (found, apart), model, _template(spec, tokenizer))
     there = _read_report(run)
     if there is not None and there["data_hash"] == data_hash:
         return there
@@ -64,13 +63,16 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     except FileNotFoundError:  # it is not made again: somebody removed it
         raise RunError("disk_full", f"{run}: the run folder is gone") from None
     try:
-        report = _taken_over(run, part, data_hash, found) or _write(
+        report = _taken_over(run, part, data_hash, (found, apart)) or _write(
             spec, found, apart, work, part, _Progress(run)
         )
         report = {**report, "data_hash": data_hash, "template": _template_name(spec)}
         write_json(part / "report.json", report)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            why = os.strerror(error.errno)
+            raise RunError("disk_full", f"{run}: cannot write the prepared rows: {why}") from None
         raise
     shutil.rmtree(run / "prepared", ignore_errors=True)
     os.replace(part, run / "prepared")
@@ -106,7 +108,7 @@ def _template(spec: Spec, tokenizer: Any) -> str:
 
 
 def _taken_over(
-    run: Path, part: Path, data_hash: str, found: Sequence[Source]
+    run: Path, part: Path, data_hash: str, both: Sequence[Sequence[Source]]
 ) -> dict[str, Any] | None:
     """What another run beside this one prepared of the same rows by the same settings."""
     for file in sorted(run.parent.glob("*/prepared/report.json")):
@@ -118,7 +120,10 @@ def _taken_over(
             for name in (TRAINED_ON, HELD_OUT):
                 if name == TRAINED_ON or report["eval_examples"]:
                     _link(file.parent / name, part / name)
-            return _under_names(report, [str(source.path) for source in found])
+            learnt, held = (
+                _under_names(r, s) for r, s in zip((report, report["eval"]), both, strict=True)
+            )
+            return {**learnt, "eval": held if report["eval"] else None}
         for name in (TRAINED_ON, HELD_OUT):
             (part / name).unlink(missing_ok=True)
     return None
@@ -141,8 +146,11 @@ def _is_own(run: Path) -> bool:
     return private or all(f.st_uid == os.getuid() and not f.st_mode & 0o022 for f in mine)
 
 
-def _under_names(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _under_names(report: Mapping[str, Any] | None, found: Sequence[Source]) -> dict[str, Any]:
     """A report of the same rows in files that may be called otherwise."""
+    if report is None:
+        return {}
+    names = [str(source.path) for source in found]
     renamed = {part["file"]: name for part, name in zip(report["sets"], names, strict=True)}
     return {
         **report,
@@ -198,6 +206,7 @@ def _write_rows(
     reason = sets.refusal(whole, spec.data, found, named, work.reading)
     if reason is not None:
         raise RunError("bad_data", reason)
+    sets.check_all_give_rows(parts)
     taken = sets.rows_taken(found, ranges, spec.training.seed)
     if taken is not None:
         keep_only(path, taken)
@@ -231,20 +240,16 @@ def _is_random(spec: Spec, found: Sequence[Source]) -> bool:
     return sampled or spec.data.eval_split > 0 or spec.method.stage == "kto"
 
 
-def _hash(spec: Spec, found: Sequence[Source], model: Path, template: str) -> str:
-    """What the tokens depend on, as one SHA-256."""
+def _hash(spec: Spec, both: Sequence[Sequence[Source]], model: Path, template: str) -> str:
+    """What the tokens depend on, as one SHA-256; `both` are the sets learnt and those apart."""
     whole = hashlib.sha256()
     settings = spec.data.model_dump(exclude={"data", "eval_data"})
-    settings["eval_data"] = spec.data.eval_data is not None
-    taken = [[source.rows, source.weight] for source in found]
+    taken = [[[source.rows, source.weight] for source in found] for found in both]
+    found = [source for some in both for source in some]
     depends = ["prepared", PREPARED_VERSION, spec.method.stage, settings, taken]
     depends += [spec.training.seed if _is_random(spec, found) else None, template]
     whole.update(json.dumps(depends, sort_keys=True).encode())
-    data = [
-        file
-        for source in found
-        for file in (tables.folder_files(source.path) if source.path.is_dir() else [source.path])
-    ]
+    data = [file for source in found for file in sets.files_of(source)]
     for file in [*data, *(model / name for name in TOKENIZER_FILES)]:
         if file.is_file():
             with file.open("rb") as content:
@@ -332,11 +337,16 @@ def warnings(report: Mapping[str, Any], max_length: int) -> list[str]:
     said = [cut_warning(report, max_length)]
     if report["unfilled_rows"]:
         said.append(
-            f"{report['unfilled_rows']:,} rows have {{{{NAME}}}} or {{{{AUTHOR}}}} in them: set "
+            f"rows with {{{{NAME}}}} or {{{{AUTHOR}}}} in them: {report['unfilled_rows']:,}; set "
             "model_name and model_author, or they are learnt as they stand"
         )
+    if report["skipped_answers"]:
+        said.append(
+            f"earlier answers that are not learnt: {report['skipped_answers']:,}; the chat "
+            "template takes their reasoning away, and the rest would teach to answer without it"
+        )
     for part in report["sets"]:
-        if part["taken"] > part["usable"]:
+        if part["repeats"]:
             said.append(
                 f"{part['file']}: {part['usable']:,} usable rows, seen {part['taken']:,} times "
                 "in an epoch: some repeat"

@@ -13,11 +13,13 @@ Each line is an object with `kind`, printed as soon as it is known; texts are fo
 `problem`  a row that is not used: `file`, `unit`, `line`, `reason`; the first hundred
 `warning`  `text`: something to know before a run
 `report`   once, last: `rows`, `kept`, `dropped_rows`, `cut_rows`, `unfilled_rows`,
+           `skipped_answers` (without a loss: the template takes their reasoning away),
            `lengths` and `whole_lengths` (after and before the cut: `min`, `p50`, `p90`, `p95`,
            `p99`, `max`; empty when no row is usable), `histogram`: [{`over`, `upto`, `rows`}] of
            whole lengths in tokens, `cuts`: {max_length: rows it would cut}, `total_tokens`,
            `trained_tokens`, `sets`: [{`file`, `format`, `rows`, `usable`, `dropped_rows`,
-           `taken`}], `template`, `usable`: whether a run would start with it, `reason` if not
+           `taken`, `repeats`}], `template`, `usable`: whether a run would start with it, and
+           `reason` if not
 `failed`   instead of a report: `failure`, `message`; the exit code is that of a run
 """
 
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -82,8 +85,9 @@ def preview(settings: dict[str, Any], samples: int) -> None:
     made = maker(stage, tokenizer, model.template, table.max_length)
     work = sets.work_for(table, stage, made)
     shown = 0
-    for source in found:
-        shown += _samples(source, work, tokenizer, samples - shown)
+    for place, source in enumerate(found):
+        share = math.ceil((samples - shown) / (len(found) - place))
+        shown += _samples(source, work, tokenizer, share)
     report = _report(found, table, work, sets.cut_length(stage, table))
     template = "none" if stage == "pretrain" else model.template or "the model's own"
     say("report", template=template, stage=stage, **report)

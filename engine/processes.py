@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+KILL_SECONDS = 2.0
+"""A killed process is gone within this unless the kernel holds it."""
 Processes = Mapping[int, int]
 """pid → start time in clock ticks since boot."""
 
@@ -17,6 +19,12 @@ def start_time(pid: int) -> int | None:
     """Clock ticks from boot to the start of a process; None when it has ended, also unreaped."""
     fields = _stat(pid)
     return None if fields is None or fields[0] in ("Z", "X") else int(fields[19])
+
+
+def state_letter(pid: int) -> str | None:
+    """The kernel's letter for what a process does, such as T for stopped; None when it is gone."""
+    fields = _stat(pid)
+    return None if fields is None else fields[0]
 
 
 def is_alive(pid: int, started: int | None) -> bool:
@@ -56,15 +64,26 @@ def send(processes: Processes, number: int) -> None:
                 os.kill(pid, number)
 
 
-def end(processes: Processes, grace_seconds: float) -> None:
-    """Ask processes to end, wait, and kill those that did not."""
+def end(processes: Processes, grace_seconds: float) -> list[int]:
+    """Ask processes to end, wait, and kill those that did not; the pids that even so remain.
+
+    Those wait in the kernel, for a driver or a disk, and cannot be ended before that answers.
+    """
     send(processes, signal.SIGTERM)
-    until = time.monotonic() + grace_seconds
-    while time.monotonic() < until:
-        if not any(is_alive(pid, started) for pid, started in processes.items()):
-            return
-        time.sleep(0.05)
+    if _all_gone(processes, grace_seconds):
+        return []
     send(processes, signal.SIGKILL)
+    _all_gone(processes, KILL_SECONDS)
+    return [pid for pid, started in processes.items() if is_alive(pid, started)]
+
+
+def _all_gone(processes: Processes, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while any(is_alive(pid, started) for pid, started in processes.items()):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -76,9 +95,16 @@ def _stat(pid: int) -> list[str] | None:
     return text.rpartition(")")[2].split()
 
 
-def oom_kills() -> int:
-    """Processes of this control group that the kernel killed for memory; 0 when nobody counts."""
-    for path in _counters():
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+def oom_kills(root: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
+    """Processes of this control group that the kernel killed for memory; 0 when nobody counts.
+
+    `root` is where control groups are mounted, `own` the file that says which are ours.
+    """
+    for path in _counters(root, own):
         with contextlib.suppress(OSError, ValueError):
             for line in path.read_text().splitlines():
                 if line.startswith("oom_kill "):
@@ -86,14 +112,14 @@ def oom_kills() -> int:
     return 0
 
 
-def _counters() -> list[Path]:
-    root = Path("/sys/fs/cgroup")
-    own: list[Path] = []
+def _counters(root: Path, own: Path) -> list[Path]:
+    """Files that count, of the group itself first: version 2, and the memory tree of version 1."""
+    ours: list[Path] = []
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers == "":
-                own.append(root / path.lstrip("/") / "memory.events")
+                ours.append(root / path.lstrip("/") / "memory.events")
             elif "memory" in controllers.split(","):
-                own.append(root / "memory" / path.lstrip("/") / "memory.oom_control")
-    return [*own, root / "memory.events", root / "memory" / "memory.oom_control"]
+                ours.append(root / "memory" / path.lstrip("/") / "memory.oom_control")
+    return [*ours, root / "memory.events", root / "memory" / "memory.oom_control"]

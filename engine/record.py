@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from engine.events import (
     encode,
     recorded_processes,
 )
+from engine.notify import notify
 from engine.verdict import class_of
 
 ENDINGS: Mapping[int, str] = {EXIT_OK: "done", EXIT_STOPPED: "stopped"}
@@ -120,6 +122,19 @@ def record_end(run: Path, code: int, state: Mapping[str, Any]) -> None:
     write_state(run, {**state, **changes})
     tell(run, state, "phase", phase=phase, progress=None, detail=message)
     tell(run, state, "done", exit_code=code)
+
+
+def notify_end(run: Path) -> None:
+    """Tell the user's own program how the run ended: what is recorded is what is told."""
+    state = read_json(run / "state.json")
+    phase = str(state.get("phase"))
+    event = "finished" if phase == "done" else phase
+    notify(run, event, str(state.get("message") or ""), wait=True)
+
+
+def say(text: str) -> None:
+    """A sentence for whoever reads the launcher's log."""
+    print(text, file=sys.stderr)  # noqa: T201
 
 
 def living_owner(run: Path, *, elsewhere: bool = True) -> str | None:

@@ -27,6 +27,8 @@ class Report:
         self.rank, self.attempt, self.rung = rank, attempt, rung
         self.step: int | None = None
         self.phase_name = "starting"
+        self.doing = ""
+        """Where in a step the rank is: data, compute, collective or device; told by pulses."""
         self.totals: dict[str, Any] = {"steps": 0, "memory_peak_bytes": None, "train_loss": None}
         self._phase_since = time.monotonic()
         self._lock = threading.Lock()
@@ -34,7 +36,8 @@ class Report:
         self._changed = threading.Event()
         self._ended = threading.Event()
         self._sensors: Callable[[], dict[str, Any]] = dict
-        self._file = self._open(run / "events" / f"rank-{rank:05d}.jsonl")
+        self._path = run / "events" / f"rank-{rank:05d}.jsonl"
+        self._file = self._open(self._path)
         self._thread = threading.Thread(target=self._pulse_loop, name="pulse", daemon=True)
 
     @staticmethod
@@ -44,6 +47,22 @@ class Report:
             return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError:
             return None
+
+    def _reopen(self) -> None:
+        """Go on in a new file when somebody removed or rotated ours."""
+        if self._file is None:
+            return
+        try:
+            same = os.path.samestat(os.fstat(self._file), os.stat(self._path))
+        except OSError:
+            same = False
+        if same:
+            return
+        with self._lock:
+            new = self._open(self._path) if self._path.parent.parent.is_dir() else None
+            if new is not None:
+                os.close(self._file)
+                self._file = new
 
     def start(self) -> None:
         """Say that the rank is there, and begin to pulse."""
@@ -81,6 +100,8 @@ class Report:
             host=socket.gethostname(),
             pid=os.getpid(),
             device=device,
+            device_name=device_property(device, "name"),
+            memory_total_bytes=device_property(device, "total_memory"),
             uuid=uuid,
             versions=versions(),
             data_hash=data_hash,
@@ -104,9 +125,11 @@ class Report:
     def _pulse_loop(self) -> None:
         while not self._ended.is_set():
             self._changed.clear()
+            self._reopen()
             self.write(
                 "pulse",
                 phase=self.phase_name,
+                doing=self.doing,
                 seconds=round(time.monotonic() - self._phase_since, 3),
                 process_memory_bytes=process_memory_bytes(),
                 **{**NO_SENSORS, **self._sensors()},
@@ -122,6 +145,8 @@ NO_SENSORS: dict[str, Any] = dict.fromkeys(
         "power_w",
         "power_cap_w",
         "memory_used_bytes",
+        "pcie_link_width",
+        "xid",
     )
 )
 
@@ -144,8 +169,33 @@ def sensors(uuid: str | None) -> Callable[[], dict[str, Any]]:
         "power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
         "power_cap_w": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
         "memory_used_bytes": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
+        "pcie_link_width": lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
+        "xid": _xid_reader(pynvml, handle),
     }
     return lambda: {name: value for name, value in _read_all(read) if value is not None}
+
+
+def _xid_reader(pynvml: Any, handle: Any) -> Callable[[], int | None]:
+    """A function that gives the newest error number the driver told; 0 before the first.
+
+    Where a device tells none, as a MIG slice, it is None.
+    """
+    try:
+        events = pynvml.nvmlEventSetCreate()
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+    except Exception:
+        return lambda: None
+    newest = 0
+
+    def read() -> int:
+        nonlocal newest
+        while True:
+            try:
+                newest = pynvml.nvmlEventSetWait_v2(events, 0).eventData
+            except Exception:  # a time-out: nothing new
+                return newest
+
+    return read
 
 
 def _read_all(read: dict[str, Callable[[], Any]]) -> list[tuple[str, Any]]:
@@ -156,6 +206,17 @@ def _read_all(read: dict[str, Callable[[], Any]]) -> list[tuple[str, Any]]:
         except Exception:
             said.append((name, None))
     return said
+
+
+def device_property(device: str, name: str) -> Any:
+    """What torch says of an accelerator such as `cuda:0` or `npu:3`; None of a CPU."""
+    import torch
+
+    kind = device.partition(":")[0]
+    try:
+        return getattr(getattr(torch, kind).get_device_properties(device), name)
+    except Exception:
+        return None
 
 
 def device_uuid(device: str) -> str | None:

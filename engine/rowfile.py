@@ -13,7 +13,7 @@ class RowFile:
     """A file that is being written."""
 
     def __init__(self, path: Path, schema: Any) -> None:
-        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow as pa
 
         self._schema = schema
         self._file = pa.OSFile(str(path), "wb")

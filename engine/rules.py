@@ -108,7 +108,7 @@ METHOD_RULES = (
     Rule(
         setting="strategy",
         broken=lambda s: s.method.method == "qlora" and s.parallel.strategy == "zero3",
-        why="4-bit weights are not sharded by ZeRO-3: every rank would load all of them",
+        why="what 4-bit weights take under ZeRO-3 is not predicted; FSDP2 shards them too",
         nearest=_for_4bit_shards,
     ),
     Rule(

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from engine.adapter import save_plain, takes_from_weights
-from engine.failure import RunError
+from engine.failure import RunError, Termination
 from engine.fetch import Fetched
 from engine.measure import StepMeter
 from engine.outcome import model_card
@@ -34,13 +35,26 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
     """Marks checkpoints complete, removes old ones, and ends the run when asked or broken."""
 
     def __init__(
-        self, run: Path, report: Report, meter: StepMeter, *, keep: int, scales_loss: bool
+        self,
+        run: Path,
+        report: Report,
+        meter: StepMeter,
+        *,
+        keep: int,
+        scales_loss: bool,
+        optimizer: Mapping[str, Any],
+        termination: Termination,
     ) -> None:
-        """`keep` complete checkpoints stay; float16's `scales_loss` makes infinite norms normal."""
+        """`keep` complete checkpoints stay; float16's `scales_loss` makes infinite norms normal.
+
+        `optimizer` is the form of the state that is saved, as `engine.ladder` tells it.
+        """
         self.run = run
         self.report = report
         self.meter = meter
         self.keep = keep
+        self.optimizer = optimizer
+        self.termination = termination
         self.scales_loss = scales_loss
         self.stopped = False
         self._next_check = 0
@@ -75,8 +89,9 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         now = time.monotonic()
         steps = max(1, step - self._checked_step)
         pause = max(1, math.floor(steps * STOP_CHECK_SECONDS / max(now - self._checked, 1e-6)))
-        asked = (self.run / "stop").exists()
+        asked = self.termination.asked or (self.run / "stop").exists()
         if dist.is_initialized() and dist.get_world_size() > 1:
+            self.report.doing = "collective"
             shared = torch.tensor([int(asked), pause], device=args.device)
             dist.all_reduce(shared, op=dist.ReduceOp.MAX)
             asked, pause = bool(shared[0].item()), int(shared[1].item())
@@ -113,15 +128,25 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Find the best checkpoint again: a run folder may have been moved since it was noted."""
+        """From here on a SIGTERM can be answered with a checkpoint; and find the best one again.
+
+        A run folder may have been moved since that was noted.
+        """
+        self.termination.can_save = True
+        best = self._note_best(args, state)
+        if best is not None and not is_complete(best):
+            text = f"the best checkpoint, {best.name}, is gone: the best is looked for anew"
+            self.report.warn(text)
+            state.best_model_checkpoint = state.best_metric = state.best_global_step = None
+
+    @staticmethod
+    def _note_best(args: TrainingArguments, state: TrainerState) -> Path | None:
+        """Where the best checkpoint is, if there is one; the trainer loads it in the end."""
         if state.best_global_step is None:
-            return
+            return None
         best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
-        if is_complete(best):
-            state.best_model_checkpoint = str(best)
-            return
-        self.report.warn(f"the best checkpoint, {best.name}, is gone: the best is looked for anew")
-        state.best_model_checkpoint = state.best_metric = state.best_global_step = None
+        state.best_model_checkpoint = str(best)
+        return best
 
     def on_evaluate(
         self,
@@ -150,10 +175,16 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Mark the checkpoint once every rank has written its part, then remove old ones."""
         barrier()
+        # The library looks for it while it is being written, so that ranks may disagree on it.
+        self._note_best(args, state)
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero:
             sizes = _sizes(folder)
-            said = {"step": state.global_step, "tokens_seen": self.meter.tokens_seen}
+            said = {
+                "step": state.global_step,
+                "tokens_seen": self.meter.tokens_seen,
+                "optimizer": self.optimizer,
+            }
             write_json(folder / COMPLETE, {**said, "files": sizes})
             _remove_old(Path(args.output_dir), self.keep, best=state.best_global_step)
             self.report.write(
@@ -325,7 +356,7 @@ def whole_weights(model: torch.nn.Module, spec: Spec) -> dict[str, torch.Tensor]
 
     adapter = spec.method.method != "full"
     options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=adapter)
-    weights = get_model_state_dict(model, options=options)
+    weights: dict[str, torch.Tensor] = get_model_state_dict(model, options=options)
     if adapter or not weights:
         return weights
     dtype = getattr(torch, spec.model.dtype)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from engine import lengths, tokenise
 from engine.examples import READS
 from engine.failure import RunError
 from engine.methods import STAGE_FORMAT, Stage
-from engine.rows import files, sources
+from engine.rows import files, sources, tables
 from engine.rows.formats import format_named
 from engine.rows.sources import Reading, Source
 from engine.rows.values import Chunk, DataError
@@ -65,6 +66,34 @@ def set_batches(source: Source, work: Work) -> Iterator[Batch]:
         raise unreadable(source, error) from None
 
 
+def files_of(source: Source) -> Sequence[Path]:
+    """The files that a set consists of, each of which can be read.
+
+    Raises RunError (bad_data) where one cannot.
+    """
+    try:
+        found = tables.folder_files(source.path) if source.path.is_dir() else [source.path]
+        for file in found:
+            with file.open("rb"):
+                pass
+    except DataError as error:
+        raise unreadable(source, error) from None
+    except OSError as error:
+        raise RunError("bad_data", f"{source.path}: {error.strerror or error}") from None
+    return found
+
+
+def check_all_give_rows(parts: Sequence[Mapping[str, Any]]) -> None:
+    """Raises RunError (bad_data) for a set that was asked for and gives nothing."""
+    for part in parts:
+        if not part["taken"]:
+            raise RunError(
+                "bad_data",
+                f"{part['file']}: gives no row ({part['usable']:,} of its {part['rows']:,} can be "
+                "used): raise its weight, or leave it out",
+            )
+
+
 def _readable(source: Source) -> Iterator[Chunk]:
     try:
         yield from files.chunks(source.path)
@@ -98,6 +127,7 @@ def set_report(source: Source, counts: Counts, row_format: str | None) -> dict[s
         "usable": counts.kept,
         "dropped_rows": counts.dropped_rows,
         "taken": taken,
+        "repeats": source.rows is not None and source.rows > counts.kept,
     }
 
 
@@ -156,6 +186,7 @@ def summary(counts: Counts, max_length: int | None) -> dict[str, Any]:
         "dropped_rows": counts.dropped_rows,
         "cut_rows": counts.cut_rows,
         "unfilled_rows": counts.unfilled_rows,
+        "skipped_answers": counts.skipped_answers,
         "lengths": lengths.percentiles(kept) if kept else {},
         "whole_lengths": lengths.percentiles(counts.lengths) if counts.lengths else {},
         "histogram": lengths.histogram(counts.lengths),

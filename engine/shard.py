@@ -171,6 +171,22 @@ def library_config(spec: Spec) -> dict[str, Any]:
     return fsdp_config(spec) if spec.parallel.strategy == "fsdp" else deepspeed_config(spec)
 
 
+def refuse_other_ranks(spec: Spec, checkpoint: Path | None) -> None:
+    """DeepSpeed goes on with as many ranks as saved; DDP and FSDP with any number.
+
+    Raises RunError (bad_spec).
+    """
+    if checkpoint is None or spec.parallel.strategy not in ZERO_STAGES:
+        return
+    saved = len(list(checkpoint.glob("global_step*/*zero_pp_rank_*_optim_states.pt")))
+    if saved not in (0, spec.parallel.ranks):
+        raise RunError(
+            "bad_spec",
+            f"{checkpoint.name} holds DeepSpeed's shards of {saved} ranks, and this run has "
+            f"{spec.parallel.ranks}: go on with num_devices={saved}, or start anew",
+        )
+
+
 def start_ranks(spec: Spec) -> None:
     """Make the ranks talk before the trainer looks for them, where it would not by itself.
 
@@ -197,11 +213,28 @@ def _start_deepspeed(spec: Spec) -> None:
     if kind == "cpu":
         # It would be compiled at every first start; gloo, which it speeds up, needs no compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if spec.parallel.offload_device == "nvme":
+        _require_disk_operations()
     deepspeed.init_distributed(
         dist_backend=BACKENDS[kind],
         timeout=_timeout(spec),
         verbose=False,
     )
+
+
+def _require_disk_operations() -> None:
+    """What DeepSpeed reads and writes files with is compiled at the first start.
+
+    Raises RunError (bad_spec) where that cannot be.
+    """
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+
+    if not AsyncIOBuilder().is_compatible(verbose=False):
+        raise RunError(
+            "bad_spec",
+            "offload_device=nvme needs a compiler and the headers of libaio: install libaio-dev "
+            "(libaio-devel on Red Hat and SUSE), or set offload_device=cpu",
+        )
 
 
 def _start_fsdp(spec: Spec) -> None:

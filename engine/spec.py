@@ -18,8 +18,10 @@ from pydantic import (
 )
 
 from engine.events import printable
-from engine.methods import METRICS, STAGE_FORMAT, MethodTable
+from engine.methods import METRICS, STAGE_FORMAT
 from engine.methods import STAGE_OF as STAGE_OF
+from engine.methods import Method as Method
+from engine.methods import MethodTable as MethodTable
 from engine.table import LARGEST, Table
 
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "layer_split"]
@@ -43,9 +45,13 @@ class SpecError(ValueError):
 
 
 def _column_pairs(text: str | None) -> str | None:
-    pairs = [part.split("=") for part in (text or "").split(",")]
-    if text is not None and not all(len(pair) == 2 and all(map(str.strip, pair)) for pair in pairs):
+    if text is None:
+        return None
+    pairs = [tuple(map(str.strip, part.split("="))) for part in text.split(",")]
+    if not all(len(pair) == 2 and all(pair) for pair in pairs):
         raise ValueError(f"{text!r}: write ours=theirs, as instruction=question,output=answer")
+    if any(len(set(names)) < len(pairs) for names in zip(*pairs, strict=True)):
+        raise ValueError(f"{text!r}: names a column twice")
     return text
 
 

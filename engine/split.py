@@ -58,7 +58,7 @@ def parts(model: nn.Module) -> tuple[list[Unit], list[Unit], list[Unit]]:
 
     A head that is tied to the embeddings goes where they are.
     """
-    kinds = frozenset(model._no_split_modules or ())  # type: ignore[arg-type]
+    kinds = frozenset(model._no_split_modules or ())
     units = list(_units(model, kinds))
     places = [place for place, (_, module) in enumerate(units) if _is_layer(module, kinds)]
     first, last = places[0], places[-1] + 1

@@ -19,6 +19,7 @@ from multiprocessing import get_context
 from threading import Thread
 from typing import Any, Protocol
 
+from engine.data import Tokens
 from engine.failure import RunError
 from engine.methods import STAGES_OF
 from engine.rows import formats
@@ -103,6 +104,8 @@ class Counts:
     trained_tokens: int = 0
     unfilled_rows: int = 0
     """Rows with a placeholder that nothing was given for."""
+    skipped_answers: int = 0
+    """Answers without a loss, because the template takes their reasoning away."""
     renamed_rows: int = 0
     """Rows with the columns that the setting `columns` names."""
 
@@ -121,6 +124,8 @@ class Counts:
         self.lengths[example.length] += 1
         self.total_tokens += example.total
         self.trained_tokens += example.trained
+        if isinstance(example, Tokens):
+            self.skipped_answers += example.skipped
 
     def add(self, other: Counts) -> None:
         """Count the rows of another part."""
@@ -128,6 +133,7 @@ class Counts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unfilled_rows += other.unfilled_rows
         self.renamed_rows += other.renamed_rows
+        self.skipped_answers += other.skipped_answers
         self.lengths.update(other.lengths)
         self.dropped += other.dropped[: NAMED_ROWS - len(self.dropped)]
 
@@ -161,6 +167,7 @@ def batches(
     with ProcessPoolExecutor(
         processes, mp_context=context, initializer=_start, initargs=(work, os.getpid())
     ) as pool:
+        pool.submit(int)  # all are forked now: readers of tables start threads, which cannot be
         waiting: deque[Future[Batch]] = deque()
         try:
             for chunk, row_format in named:
@@ -258,7 +265,7 @@ def has_placeholder(content: Readable) -> bool:
 
 def schema(columns: Sequence[str]) -> Any:
     """The Arrow schema of examples with these columns."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     return pa.schema({name: pa.list_(pa.int32()) for name in columns})
 

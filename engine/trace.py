@@ -76,8 +76,7 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
             tracer.hold(tensor)
         held_bytes = tracer.live_bytes
         _steps(spec, model, trained, tracer)
-    buckets = _bytes(trained) if spec.parallel.strategy == "ddp" else 0
-    peaks = {name: size + buckets for name, size in tracer.peaks.items()}
+    peaks = dict(tracer.peaks)
     moment = max(peaks, key=peaks.__getitem__)
     return {
         "schema": 1,
@@ -85,7 +84,6 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
         "moment": moment,
         "moments": peaks,
         "model_bytes": held_bytes,
-        "bucket_bytes": buckets,
         "parameters": parameters,
         "trainable": sum(p.numel() for p in trained),
         "seconds": round(time.monotonic() - began, 2),
@@ -188,7 +186,12 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
     optimizer = _optimizer(spec, model, trained)
     autocast = spec.model.dtype != "float32"
     dtype = getattr(torch, spec.model.dtype)
+    buckets = spec.parallel.strategy == "ddp"
     with tracer:
+        if buckets:
+            # DDP's buckets are the gradients, and stay from step to step.
+            for parameter in trained:
+                parameter.grad = torch.zeros_like(parameter)
         batch, beside = _batch(rows, length)
         for step in range(STEPS):
             if step == STEPS - 1:
@@ -205,7 +208,8 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
                 if training.max_grad_norm > 0:
                     torch.nn.utils.clip_grad_norm_(trained, training.max_grad_norm)
                 optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            if not buckets:
+                optimizer.zero_grad(set_to_none=True)
         beside.clear()
 
 
@@ -256,10 +260,6 @@ def _tensors(model: Any) -> Iterator[Any]:
             yield from (state.absmax, state.code, state.offset)
             yield from (state.state2.absmax, state.state2.code)
     yield from model.buffers()
-
-
-def _bytes(tensors: list[Any]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 aten = torch.ops.aten
 QUERY_ROWS, QUERY_WIDTH = 128, 32
 """The flash kernel's backward rounds rows and head width up to these."""
+WRAPPERS = frozenset({"_fn", "inner", "wrapper", "__torch_dispatch__"})
+"""Frames that torch puts between the engine and a dispatch mode."""
 TEMPORARY_USES = 4
 """References to a gradient that only the engine holds: beyond these somebody else needs it."""
 
@@ -116,7 +118,7 @@ def _sums_gradients(args: Any) -> bool:
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name in ("_fn", "__torch_dispatch__", "wrapper"):
+    while frame is not None and frame.f_code.co_name in WRAPPERS:
         frame = frame.f_back
     if frame is None or frame.f_code.co_name != "_engine_run_backward":
         return False

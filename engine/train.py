@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from engine.events import EXIT_OK, EXIT_STOPPED
 from engine.failure import (
     Failure,
     RunError,
+    Termination,
     classify,
-    raise_on_terminate,
     write_exit_file,
 )
 from engine.fetch import Fetched, read_fetched, read_spec
+from engine.ladder import optimizer_form
 from engine.record import write_json
 from engine.report import Report, process_memory_peak_bytes
 from engine.spec import Spec
@@ -33,12 +34,13 @@ def main() -> int:
     """Train the spec of a run; the exit code, which the rank's exit file says too."""
     options = parse()
     run: Path = options.run.absolute()
-    raise_on_terminate()
+    termination = Termination()
+    termination.heed(run)
     report = Report(run, rank=RANK, attempt=options.attempt, rung=options.rung)
     report.start()
     started, failure, code = time.monotonic(), None, EXIT_OK
     try:
-        code = train(options.spec, run, options, report)
+        code = train(options.spec, run, options, report, termination)
     except BaseException as error:
         failure = classify(error)
         code = failure.code
@@ -54,11 +56,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--attempt", type=int, default=0, help="starts of this run before this one")
     parser.add_argument("--rung", type=int, default=0, help="step of the fallback ladder")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--exact", action="store_true", help="only with the optimizer's state")
     parser.add_argument("--smoke", action="store_true", help="two steps on the longest rows")
     return parser.parse_args()
 
 
-def train(path: Path, run: Path, options: argparse.Namespace, report: Report) -> int:
+def train(
+    path: Path, run: Path, options: argparse.Namespace, report: Report, termination: Termination
+) -> int:
     """One attempt at a run, top to bottom; EXIT_OK or EXIT_STOPPED.
 
     Raises whatever goes wrong; `engine.failure.classify` gives it a class.
@@ -81,6 +86,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
     from engine import adapter, arrange, outcome, save, schedule, shard
     from engine.measure import StepMeter
     from engine.recipes import recipe
+    from engine.split import own_devices
 
     spec = shard.with_own_disk_folder(spec, run)
 
@@ -92,9 +98,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         return EXIT_OK
     if not options.smoke:
         say(report, schedule.uneven_epoch(spec, prepared["examples"]))
-    shard.start_ranks(spec)
-    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
-        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
+    start_ranks(spec, run, checkpoint)
     settings = recipe(spec).arguments(spec, run, smoke=options.smoke)
     compare_data(save.gather({"data_hash": prepared["data_hash"]}))
 
@@ -102,6 +106,7 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         report,
         settings.device,
         spec.parallel,
+        own=own_devices(spec, LOCAL_RANK, LOCAL_RANKS),
         tokens_before=save.tokens_seen(checkpoint),
     )
     checkpoints = save.Checkpoints(
@@ -110,18 +115,20 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         meter,
         keep=spec.training.save_total_limit,
         scales_loss=spec.model.dtype == "float16",
+        optimizer=optimizer_form(spec),
+        termination=termination,
     )
     rows = arrange.load(run, spec, smoke=options.smoke)
     held_out = None if options.smoke else arrange.load_held_out(run, spec)
     callbacks = [meter, checkpoints]
     trainer = load(spec, settings, fetched, rows, held_out, callbacks, report)
+    show_placement(trainer, spec, run)
     if RANK == 0:
         adapter.keep_start(spec, trainer.model, run)
     schedule.end_at_last_step(trainer)
-    if RANK == 0 and spec.parallel.strategy == "layer_split":
-        write_json(run / "device_map.json", trainer.model.hf_device_map)
     meter.attach(trainer)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with go_on(trainer, checkpoint, spec, report, exact=options.exact):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     meter.flush()
 
     if not options.smoke and not checkpoints.stopped:
@@ -141,6 +148,43 @@ def train(path: Path, run: Path, options: argparse.Namespace, report: Report) ->
         "train_loss": meter.losses[-1] if meter.losses else None,
     }
     return EXIT_STOPPED if checkpoints.stopped else EXIT_OK
+
+
+def start_ranks(spec: Spec, run: Path, checkpoint: Path | None) -> None:
+    """Make the ranks talk, once the checkpoint fits them, and show what shards was told.
+
+    Raises RunError (bad_spec).
+    """
+    from engine import shard
+
+    shard.refuse_other_ranks(spec, checkpoint)
+    shard.start_ranks(spec)
+    if RANK == 0 and spec.parallel.strategy in shard.CONFIG_FILES:
+        write_json(run / shard.CONFIG_FILES[spec.parallel.strategy], shard.library_config(spec))
+
+
+def show_placement(trainer: Any, spec: Spec, run: Path) -> None:
+    """Which of rank 0's devices holds which layers, where they are spread."""
+    if RANK == 0 and spec.parallel.strategy == "layer_split":
+        write_json(run / "device_map.json", trainer.model.hf_device_map)
+
+
+def go_on(
+    trainer: Any, checkpoint: Path | None, spec: Spec, report: Report, *, exact: bool
+) -> AbstractContextManager[None]:
+    """What a resume from this checkpoint needs: nothing, or an optimizer that starts anew.
+
+    Raises RunError (bad_spec) where `exact` forbids that, or the checkpoint has no whole weights.
+    """
+    from engine import resume
+
+    before, now = resume.form_of(checkpoint), optimizer_form(spec)
+    if checkpoint is None or before is None or before == now:
+        return nullcontext()
+    if exact:
+        resume.refuse_inexact(checkpoint, before, now)
+    say(report, resume.restart_optimizer(trainer, checkpoint, spec, before))
+    return resume.without_deepspeed_state()
 
 
 def load(

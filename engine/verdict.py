@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from engine.causes import LOST_DEVICE, SIGNALS, class_of_text, last_line
 from engine.events import (
     EXIT_CANNOT_WRITE,
     EXIT_COMM,
@@ -17,6 +18,11 @@ from engine.events import (
     EXIT_STOPPED,
     FAILURE_EXIT,
 )
+
+CRASHES = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV, signal.SIGILL})
+"""Signals a process sends itself: a restart would meet them again."""
+LAST_LINES = 30
+"""Of a rank's stderr: older lines may warn of what never came."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +35,8 @@ class Verdict:
     message: str = ""
     rank: int | None = None
     """Whose failure it was, when one rank's was first."""
+    evidence: tuple[str, ...] = ()
+    """Lines that the kernel, torchrun or the rank itself left, nearest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,16 +58,37 @@ class Evidence:
     stop_asked: bool = False
     last_line: str = ""
     """What the command said last."""
+    said: Mapping[int, str] = field(default_factory=dict)
+    """Rank → the end of what a rank without an exit file wrote to stderr."""
+    kernel: Sequence[str] = ()
+    """What the kernel said meanwhile of memory, devices, disks and crashes."""
+    hang: tuple[int | None, str] | None = None
+    """(rank, sentence) when the watch ended ranks that hung."""
+    port_owner: str = ""
+    """Who holds the port that torchrun could not have."""
 
 
 def judge(evidence: Evidence) -> Verdict:
     """The one code: the first cause, not what it caused in the others."""
     found = _ranks(evidence) if evidence.ranks else _command(evidence)
+    if found.failure is not None:
+        found = _with_evidence(found, evidence)
     if evidence.stop_asked and found.code in (EXIT_COMM, EXIT_STOPPED):
         own_end = not evidence.ranks  # a command that saves nothing is ended by the watch itself
         lost = f"; while it stopped: {found.message}" if found.failure and not own_end else ""
         return Verdict(code=EXIT_STOPPED, message=EXIT_MEANING[EXIT_STOPPED] + lost)
     return found
+
+
+def _with_evidence(verdict: Verdict, evidence: Evidence) -> Verdict:
+    """What the kernel said outranks what a rank made of it, for a device that is lost."""
+    lost = [line for line in evidence.kernel if LOST_DEVICE.search(line)]
+    if lost and verdict.code in (EXIT_OTHER, EXIT_COMM) and verdict.failure != "lost_device":
+        text = f"a device was lost ({lost[0]}): {verdict.message}"
+        verdict = replace(verdict, code=EXIT_COMM, failure="lost_device", message=text)
+    first = evidence.first_lost
+    torchrun = [] if first is None else [f"torchrun saw rank {first[0]} end first, with {first[1]}"]
+    return replace(verdict, evidence=(*evidence.kernel[-5:], *torchrun))
 
 
 def _command(evidence: Evidence) -> Verdict:
@@ -79,6 +108,9 @@ def _ranks(evidence: Evidence) -> Verdict:
     own = _earliest(evidence, consequence=False)
     if own is not None:
         return own
+    if evidence.hang is not None:
+        rank, text = evidence.hang
+        return Verdict(code=EXIT_COMM, failure="comm_timeout", message=text, rank=rank)
     if missing:
         return _without_last_word(evidence, missing)
     if EXIT_COMM in codes:
@@ -123,16 +155,27 @@ def _without_last_word(evidence: Evidence, missing: Sequence[int]) -> Verdict:
     rank, code = named if named and named[0] in missing else (missing[0], None)
     if code is None and evidence.command_code in range(129) and not evidence.exits:
         code = evidence.command_code
-    if evidence.oom_kills or code is None or code < 0:
-        how = "" if code is None else f" by {_signal_name(-code)}"
-        return _killed(evidence, f"rank {rank}", how, rank)
-    said = f": {evidence.last_line}" if evidence.last_line else ""
-    return Verdict(
-        code=EXIT_OTHER,
-        failure="unknown",
-        message=f"rank {rank} ended with {code} and left no exit file{said}",
-        rank=rank,
-    )
+    ours = evidence.said.get(rank, "")
+    line = last_line(ours) or evidence.last_line
+    by_itself = code is not None and (code >= 0 or -code in CRASHES)
+    if by_itself and not evidence.oom_kills:
+        known = class_of_text("\n".join((ours or evidence.last_line).splitlines()[-LAST_LINES:]))
+        if known is not None:
+            return _from_text(evidence, known, rank, line)
+    if code is not None and by_itself and not evidence.oom_kills:
+        how = f"{code}" if code >= 0 else f"{_signal_name(-code)} ({SIGNALS[-code]})"
+        text = f"rank {rank} ended with {how} and left no exit file" + (f": {line}" if line else "")
+        return Verdict(code=EXIT_OTHER, failure="unknown", message=text, rank=rank)
+    how = "" if code is None or code >= 0 else f" by {_signal_name(-code)}"
+    return _killed(evidence, f"rank {rank}", how, rank)
+
+
+def _from_text(evidence: Evidence, failure: str, rank: int, line: str) -> Verdict:
+    """A native library's last words: no exception came of them, so no exit file did."""
+    text = f"rank {rank} ended without a last word of its own; it wrote: {line}"
+    if evidence.port_owner:
+        text = f"the port for the ranks to meet is taken by {evidence.port_owner}: {line}"
+    return Verdict(code=FAILURE_EXIT[failure], failure=failure, message=text, rank=rank)
 
 
 def _killed(evidence: Evidence, who: str, how: str = "", rank: int | None = None) -> Verdict:

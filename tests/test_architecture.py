@@ -39,6 +39,7 @@ CORE = [
     "wizard.steps",
     "wizard.script",
     "wizard.dashboard.state",
+    "wizard.dashboard.health",
     "engine.spec",
     "engine.events",
 ]

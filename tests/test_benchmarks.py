@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import baselines, memory, rows, scores, speed
+from benchmarks import baselines, memory, prepare, rows, scores, speed
 from benchmarks.rows import POINTS, Row
 from benchmarks.stacks import SkipRowError
 from wizard.planner.tape.setup import Setup
@@ -197,3 +197,10 @@ def test_percentiles_are_interpolated_and_empty_groups_are_none() -> None:
     assert scores.summary([-3, 1])["worst_pct"] == 3
     assert scores.summary([])["median_abs_pct"] is None
     assert scores.share_percent([]) is None
+
+
+def test_the_rows_that_are_prepared_are_as_many_as_asked_for_and_the_same_each_time() -> None:
+    made = list(prepare.rows(100_000))
+    assert made == list(prepare.rows(100_000))
+    assert 100_000 <= sum(len(line.encode()) for line in made) < 110_000
+    assert all(json.loads(line)["messages"][-1]["role"] == "assistant" for line in made)

@@ -85,28 +85,6 @@ def test_with_a_model_it_shows_what_is_learnt(
     assert [piece["learnt"] for piece in pieces] == [False, True, False]
 
 
-@pytest.mark.engine
-@pytest.mark.parametrize(
-    ("setting", "reason", "code"),
-    [
-        ("columns=prompt=nothing", "no row has the columns `nothing`", 4),
-        ("columns=colour=x", "`colour` is in no format", 4),
-        ("max_length=8", "no answer within the first 8 tokens", 4),
-    ],
-)
-def test_settings_that_leave_no_row_are_named(
-    setting: str,
-    reason: str,
-    code: int,
-    model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = ["--model", str(model), "--set", setting]
-    assert main(["data", "check", data(tmp_path, ROW), *words]) == code
-    assert reason in "".join(capsys.readouterr())
-
-
 def test_a_model_that_is_not_here_is_said_to_be_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

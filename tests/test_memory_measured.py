@@ -28,7 +28,7 @@ TOLERATED = (0.85, 1.35)
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model in the shape of SmolLM2-135M with random weights."""
+    """A model in the shape of SmolLM2-135M, a third as deep, with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     folder = tmp_path_factory.mktemp("model")
@@ -36,7 +36,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=49152,
         hidden_size=576,
         intermediate_size=1536,
-        num_hidden_layers=30,
+        num_hidden_layers=10,
         num_attention_heads=9,
         num_key_value_heads=3,
         max_position_embeddings=8192,
@@ -95,6 +95,43 @@ def test_a_cpu_rank_peaks_near_its_estimate(
         "max_steps": 2,
     }
     plan = plan_for(model_folder, tmp_path, settings)
+    ratio = plan.memory.device_bytes / peak_bytes(plan, tmp_path)
+    print(f"{plan.title}: predicted / measured = {ratio:.2f}")
+    assert TOLERATED[0] <= ratio <= TOLERATED[1]
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "method", "micro"),
+    [("dpo", "lora", 2), ("dpo", "full", 1), ("kto", "lora", 2), ("reward", "lora", 2)],
+)
+def test_a_rank_that_learns_preferences_peaks_near_its_estimate(
+    model_folder: Path, tmp_path: Path, stage: str, method: str, micro: int
+) -> None:
+    asked, good, bad = "q" * 60, "answer " * 60, "reply " * 60
+    pair = {"prompt": asked, "chosen": good, "rejected": bad}
+    judged = {"prompt": asked, "completion": good}
+    labels = [{**judged, "label": bool(n % 2)} for n in range(16)]
+    data = tmp_path / "rows.jsonl"
+    rows = labels if stage == "kto" else [pair] * 16
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    facts = replace(
+        machines.machine("cpu"),
+        model=read_model(str(model_folder)),
+        dataset=read_dataset(str(data)),
+    )
+    settings = {
+        "stage": stage,
+        "method": method,
+        "strategy": "single",
+        "gradient_checkpointing": True,
+        "per_device_train_batch_size": micro,
+        "effective_batch_size": micro,
+        "max_length": LENGTH,
+        "max_steps": 2,
+    }
+    plan = plans(facts, Answers(settings=settings))[0]
     ratio = plan.memory.device_bytes / peak_bytes(plan, tmp_path)
     print(f"{plan.title}: predicted / measured = {ratio:.2f}")
     assert TOLERATED[0] <= ratio <= TOLERATED[1]

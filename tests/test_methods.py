@@ -92,7 +92,8 @@ def test_an_unknown_loss_is_told_all_that_there_are() -> None:
 @pytest.mark.parametrize("setting", STAGE_SETTINGS)
 def test_a_setting_of_another_stage_is_refused(stage: str, setting: str) -> None:
     value: Any = LOSSES.get(stage, ("sigmoid",))[0] if setting == "loss_type" else 0.2  # type: ignore[call-overload]
-    options = {"loss_type": "robust"} if setting == "label_smoothing" and stage == "dpo" else {}
+    options: dict[str, Any] = {}
+    options |= {"loss_type": "robust"} if setting == "label_smoothing" and stage == "dpo" else {}
     if stage in STAGE_SETTINGS[setting]:
         assert getattr(spec(stage=stage, **{setting: value}, **options).method, setting) == value
     else:

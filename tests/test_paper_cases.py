@@ -9,7 +9,7 @@ import pytest
 
 from tests.test_planner import facts
 from wizard.answers import Answers
-from wizard.facts import GIB, Facts
+from wizard.facts import GIB, Disk, Facts, TorchView
 from wizard.plan import Plan
 from wizard.planner import plans
 from wizard.probe.composed import compose
@@ -131,7 +131,7 @@ def test_memory_shared_with_the_host_is_never_offloaded_to_it() -> None:
     base = facts("h100x8")
     here = replace(machine, model=base.model, dataset=base.dataset)
     for goal in ("quality", "least-memory"):
-        found = plans(here, Answers(goal=goal))  # type: ignore[arg-type]
+        found = plans(here, Answers(goal=goal))
         assert found[0].fits
         assert all(plan.spec.parallel.offload == "none" for plan in found)
         assert all(rung.parallel.offload == "none" for plan in found for rung in plan.rungs)
@@ -155,6 +155,47 @@ def test_a_small_host_forbids_offload_and_a_large_one_does_not() -> None:
     assert any("of free host memory" in way for plan in moved for way in plan.would_fit)
     large = planned(known(machine, LLAMA_70B, host_gib=2000), method="full")
     assert large[0].fits
+
+
+def test_what_the_host_would_step_needs_an_optimizer_that_can_be_built_there() -> None:
+    machine = known(find("8xH100-SXM"), LLAMA_70B, host_gib=2000)
+    without = replace(machine.software, cpu_adam_lacks=("a C++ compiler",))
+    best = planned(replace(machine, software=without), method="full")[0]
+    assert way(best) == ("full", "fsdp", "parameters")
+    refused = planned(replace(machine, software=without), method="full", strategy="zero3")
+    moved = [plan for plan in refused if plan.spec.parallel.offload != "none"]
+    assert moved
+    for plan in moved:
+        assert not plan.fits
+        assert any("a C++ compiler missing" in problem.what for problem in plan.problems)
+
+
+def test_where_4_bit_layers_do_not_run_nothing_recommends_them() -> None:
+    machine = known(find("1x NVIDIA GeForce RTX 4080"), LLAMA_8B, host_gib=64)
+    view = TorchView(version="2.13.0", bnb_4bit=False, bnb_error="no kernel image")
+    found = planned(replace(machine, torch=view))
+    tried = [plan for plan in found if plan.spec.method.method == "qlora"]
+    assert tried
+    assert not any(plan.fits for plan in tried)
+    assert all("no kernel image" in str(plan.problems[0]) for plan in tried)
+
+
+def test_a_fast_disk_takes_what_a_small_host_does_not() -> None:
+    small = known(find("8xH100-SXM"), LLAMA_70B, host_gib=256)
+    disk = Disk(
+        path="/", free_bytes=8000 * GIB, total_bytes=9000 * GIB, speed="nvme", used_for=("runs",)
+    )
+    around = replace(small.host.surroundings, disks=(disk,))
+    host = replace(small.host, surroundings=around, disk_path="/runs")
+    best = planned(replace(small, host=host), method="full")[0]
+    assert best.fits
+    assert best.spec.parallel.offload_device == "nvme"
+    assert best.spec.parallel.nvme_path == "/runs"
+    assert best.memory.host_bytes < 256 * GIB
+    assert best.memory.disk_bytes > 3000 * GIB
+    assert "against: a disk is far slower than any memory" in best.why
+    slow = replace(host, surroundings=replace(around, disks=(replace(disk, speed="hdd"),)))
+    assert not any(plan.fits for plan in planned(replace(small, host=slow), method="full"))
 
 
 def test_checkpoints_that_the_disk_does_not_hold_are_kept_one_by_one_or_refused() -> None:

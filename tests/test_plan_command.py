@@ -36,6 +36,7 @@ def test_a_plan_is_told_within_80_columns(capsys: pytest.CaptureFixture[str], ro
     assert "source: QLoRA, arXiv:2305.14314" in out
     assert "the optimizer's states start" in out
     assert "disk, with all checkpoints" in out
+    assert "--goal fewest-devices: LoRA r16 bf16, one device" in out
     assert "Smallest shipped machine" not in out
 
 
@@ -67,3 +68,12 @@ def test_a_price_that_is_none_is_refused(
     code, _, err = planned(capsys, rows, "--model", "Qwen/Qwen3-8B", f"--price={price}")
     assert code == 2
     assert "--price takes a price for an hour of one device" in err
+
+
+def test_what_a_fixed_setting_costs_is_told(capsys: pytest.CaptureFixture[str], rows: Path) -> None:
+    machine = ("--model", "Qwen/Qwen3-8B", "--machine", "8xH100-SXM")
+    _, out, _ = planned(capsys, rows, *machine, "--set", "strategy=single")
+    joined = " ".join(out.split())
+    assert "Without strategy fixed: LoRA r16 bf16, DDP on 8 devices, fits" in joined
+    _, out, _ = planned(capsys, rows, *machine, "--set", "learning_rate=1e-4")
+    assert " fixed: " not in out

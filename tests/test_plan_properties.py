@@ -45,7 +45,7 @@ def key(plan: Plan) -> tuple[object, ...]:
     return (plan.spec.method.method, parallel.strategy, parallel.offload, parallel.offload_device)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(card=CARDS, goal=GOALS, rows=st.sampled_from([40, 5000, 200_000]))
 def test_neither_a_plan_nor_a_rung_is_one_that_the_trainer_refuses(
     card: tuple[int, int], goal: str, rows: int
@@ -65,7 +65,7 @@ def test_neither_a_plan_nor_a_rung_is_one_that_the_trainer_refuses(
         assert len(sizes) == 1
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(card=CARDS, more=st.integers(1, 100), host=st.integers(16, 2048))
 def test_what_fits_fits_on_a_larger_machine_as_well(
     card: tuple[int, int], more: int, host: int
@@ -83,7 +83,7 @@ def test_what_fits_fits_on_a_larger_machine_as_well(
         assert estimate(plan.spec, model(), larger).fits
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(card=CARDS, goal=GOALS)
 def test_the_same_question_has_the_same_answer(card: tuple[int, int], goal: str) -> None:
     answers = Answers(goal=goal)  # type: ignore[arg-type]

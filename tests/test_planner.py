@@ -285,6 +285,8 @@ def test_an_effective_batch_that_the_devices_do_not_share_uses_fewer_devices() -
     assert {plan.spec.parallel.num_devices for plan in found} == {6}
     (reason,) = {d.reason for d in found[0].decisions if d.setting == "num_devices"}
     assert reason == "8 do not share the effective batch evenly, 6 do"
+    (offered,) = {d.reason for d in found[0].decisions if d.setting == "effective_batch_size"}
+    assert "8 ranks would share 8 or 16 evenly" in offered
 
 
 def test_an_effective_batch_that_fixed_devices_do_not_share_names_the_nearest() -> None:
@@ -452,7 +454,7 @@ def cards(memory_gib: float, count: int) -> tuple[Device, ...]:
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     card=CARDS,
     rows=st.integers(1, 100_000),

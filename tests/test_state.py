@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.events import EXIT_STOPPED
-from wizard.dashboard.state import KEPT_LOSSES, KEPT_PHASES, RunState, fold, with_status
+from engine.events import EXIT_STOPPED, decode_all
+from wizard.dashboard.state import KEPT_PHASES, KEPT_ROWS, RunState, fold, fold_all, with_status
 
 BEGAN = 1_800_000_000.0
 
@@ -137,9 +139,9 @@ def test_a_resumed_run_replaces_the_losses_after_its_checkpoint() -> None:
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
-    count = 5 * KEPT_LOSSES + 3
+    count = 5 * KEPT_ROWS + 3
     state = folded(*(event("train", n, step=n, loss=float(n)) for n in range(1, count + 1)))
-    assert len(state.losses) <= KEPT_LOSSES
+    assert len(state.losses) <= KEPT_ROWS
     assert state.losses[0] == (1, 1.0)
     assert state.losses[-1] == (count, float(count))
     gaps = [b[0] - a[0] for a, b in zip(state.losses[:-1], state.losses[1:-1], strict=False)]
@@ -249,3 +251,48 @@ def test_folding_stays_small_however_long_the_run(lines: int) -> None:
     state = folded(*events, *(event("warn", n, text="w") for n in range(lines)))
     assert all(len(rank.recent) <= 20 for rank in state.ranks.values())
     assert len(state.warnings) <= 200
+
+
+RECORDED = Path(__file__).parent / "fakes" / "runs" / "restarted" / "events"
+LINES = [
+    line + b"\n" for path in sorted(RECORDED.glob("*")) for line in path.read_bytes().split(b"\n")
+]
+DAMAGE = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from([b"{", b"\x00" * 9, b"[1]\n", b'{"t":1795976999,"kind":"step","rank":-1}\n']),
+)
+
+
+def parts_equal_the_whole(events: list[dict[str, Any]], cuts: list[int]) -> bool:
+    ends = sorted({min(cut, len(events)) for cut in cuts} | {0, len(events)})
+    state = RunState()
+    for start, end in itertools.pairwise(ends):
+        state = fold_all(state, events[start:end])
+    return repr(state) == repr(fold_all(RunState(), events))  # a loss that is nan equals nothing
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_any_damage_to_the_streams_folds_and_in_pieces_as_at_once(data: st.DataObject) -> None:
+    """Truncated, interleaved, duplicated, torn by garbage."""
+    number = st.integers(0, len(LINES) - 1)
+    lines = [LINES[i] for i in data.draw(st.lists(number, max_size=60))]
+    for at in data.draw(st.lists(st.integers(0, 60), max_size=4)):
+        lines.insert(at, data.draw(DAMAGE))
+    raw = b"".join(lines)
+    raw = raw[: data.draw(st.integers(0, len(raw)))] + b"\n"
+    events = list(decode_all(raw))
+    assert parts_equal_the_whole(events, data.draw(st.lists(st.integers(0, 60), max_size=4)))
+
+
+def test_a_long_run_folded_in_pieces_equals_itself_folded_at_once() -> None:
+    chosen = random.Random(1)
+    events = [
+        one
+        for n in range(1, 3000)
+        for one in (
+            step(n, n % 3, n, seconds=chosen.random(), process_memory_bytes=n),
+            event("train", n, step=n if n < 2000 else n - 500, loss=chosen.random(), grad_norm=1.0),
+        )
+    ]
+    assert parts_equal_the_whole(events, [1, 7, 450, 451, 2049, 3333, 5000])

@@ -161,8 +161,37 @@ def test_without_peer_access_a_collective_takes_longer() -> None:
 
 def test_a_mesh_of_links_carries_more_than_one_of_them() -> None:
     def seconds(kind: str) -> float:
-        links = tuple(replace(link, kind=kind, gbs=20.0) for link in rated().links)
+        links = tuple(replace(link, kind=kind, gbs=20.0) for link in rated().links)  # type: ignore[arg-type]
         asked = Answers(settings={"strategy": "zero3", "method": "full"})
         return plans(replace(rated(), links=links), asked)[0].step_seconds or 0
 
     assert 0 < seconds("xgmi") < seconds("nvswitch")
+
+
+def two_islands(across_gbs: float) -> Facts:
+    """Eight H100 in two islands of four, with a slow bus between them."""
+    known = rated()
+    places = [place for place, device in enumerate(known.devices) if device.kind == "cuda"]
+    links = []
+    for first in places:
+        for second in places[first + 1 :]:
+            near = first // 4 == second // 4
+            kind, gbs = ("nvswitch", 450.0) if near else ("host-bridge", across_gbs)
+            links.append(Link(devices=(first, second), kind=kind, gbs=gbs))  # type: ignore[arg-type]
+    return replace(known, links=tuple(links))
+
+
+@pytest.mark.parametrize(("across_gbs", "devices"), [(2.0, 4), (400.0, 8)])
+def test_a_slow_bus_between_islands_keeps_what_travels_inside_one(
+    across_gbs: float, devices: int
+) -> None:
+    asked = {"method": "full", "strategy": "fsdp"}
+    known = two_islands(across_gbs)
+    best = plans(known, Answers(settings=asked))[0]
+    assert best.spec.parallel.num_devices == devices
+    uuids = [device.uuid for device in known.devices]
+    places = {uuids.index(uuid) // 4 for uuid in best.spec.parallel.devices}
+    assert len(places) == devices // 4
+    for count in (4, 8):
+        fixed = plans(known, Answers(settings={**asked, "num_devices": count}))[0]
+        assert (best.step_seconds or 0) <= (fixed.step_seconds or 0) * (1 + SAME_TIME)

@@ -10,6 +10,24 @@ Goal = Literal["quality", "fastest", "least-memory", "fewest-devices"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """What a run does about failures by itself, as the variables at the top of its script."""
+
+    on_oom: Literal["next", "stop"] = "next"
+    """Out of device memory: the ladder's next rung, or the end."""
+    on_hang: Literal["restart", "stop"] = "restart"
+    hang_seconds: int = 600
+    """Silence of a rank, or time without a step, that counts as hung; 0 never does."""
+    max_restarts: int = 1
+    """Times to go on from the last checkpoint after lost ranks, a hang, or full host memory."""
+    exact: bool = False
+    """Never a rung that must start the optimizer's state anew."""
+
+
+DEFAULT_POLICY = Policy()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
     """The user's choices, replaced as a whole when one changes."""
 
@@ -31,6 +49,9 @@ class Answers:
     """Setting (a Spec name) → value the user fixed, already checked by `engine.spec`."""
     preset: str | None = None
     """Name of the preset in use."""
+    policy: Policy = DEFAULT_POLICY
+    history: bool = True
+    """Whether finished runs on this machine correct the predictions."""
     preset_settings: Mapping[str, Any] = field(default_factory=dict)
     """What the preset fixes; the user's own settings win over it."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wizard import paths
-from wizard.answers import Answers
+from wizard.answers import DEFAULT_POLICY, Answers, Policy
 from wizard.facts import Facts
 from wizard.problem import Problem, ProblemError
 
@@ -59,11 +59,28 @@ def facts_for(
 def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     """Every plan, best first; those that do not fit come last.
 
+    What finished runs here measured corrects them, unless the answers or the configuration say no.
     Raises ProblemError when the answers contradict each other or the facts.
     """
+    from wizard import configuration, history
     from wizard.planner import plans
 
-    return plans(facts, answers)
+    found = plans(facts, answers)
+    if not (answers.history and configuration.read().keep_history):
+        return found
+    history.learn(runs_root(answers.output))
+    return history.corrected(found, facts, history.entries())
+
+
+def trace(plan: Plan, facts: Facts) -> Traced:
+    """The tensors of the plan's step, counted on the installed libraries without a device.
+
+    Raises ProblemError where that cannot be done.
+    """
+    from wizard.probe.trace import trace as ask
+
+    assert facts.model is not None
+    return ask(plan.spec, facts.model)
 
 
 def smallest_for_full(
@@ -77,17 +94,6 @@ def smallest_for_full(
     from wizard.probe.machine import load, shipped
 
     return search({name: load(path) for name, path in shipped().items()}, facts, answers)
-
-
-def trace(plan: Plan, facts: Facts) -> Traced:
-    """The tensors of the plan's step, counted on the installed libraries without a device.
-
-    Raises ProblemError where that cannot be done.
-    """
-    from wizard.probe.trace import trace as ask
-
-    assert facts.model is not None
-    return ask(plan.spec, facts.model)
 
 
 def best(plans: Sequence[Plan]) -> Plan:
@@ -203,6 +209,7 @@ def render(
     plan: Plan,
     facts: Facts,
     name: str,
+    policy: Policy = DEFAULT_POLICY,
     *,
     nodes: int = 1,
     python: str | None = None,
@@ -221,11 +228,17 @@ def render(
         written=datetime.date.today().isoformat(),
         alternatives=tuple(p for p in plans if p is not plan),
         nodes=nodes,
+        policy=policy,
     )
 
 
 def export(
-    answers: Answers, target: Target, *, machine: str | None = None, python: str | None = None
+    answers: Answers,
+    target: Target,
+    *,
+    machine: str | None = None,
+    python: str | None = None,
+    policy: Policy = DEFAULT_POLICY,
 ) -> Exported:
     """The best plan in another form; on several machines, one that all of them share.
 
@@ -236,11 +249,16 @@ def export(
 
     exporting.check(target)
     facts = facts_for(answers.model, answers.data, machine=machine)
-    return export_plan(facts, answers, target, python=python)
+    return export_plan(facts, answers, target, python=python, policy=policy)
 
 
 def export_plan(
-    facts: Facts, answers: Answers, target: Target, *, python: str | None = None
+    facts: Facts,
+    answers: Answers,
+    target: Target,
+    *,
+    python: str | None = None,
+    policy: Policy = DEFAULT_POLICY,
 ) -> Exported:
     """As `export`, for facts that are known."""
     from wizard.formats import exporting
@@ -254,7 +272,7 @@ def export_plan(
     plan = best(plans)
     exporting.check_nodes(plan, target.nodes)
     name = answers.run_name or run_name(plan, runs_root(answers.output))
-    files = render(plans, plan, facts, name, nodes=target.nodes, python=python)
+    files = render(plans, plan, facts, name, policy, nodes=target.nodes, python=python)
     job = Job(
         plan=plan,
         name=name,
@@ -296,21 +314,33 @@ def runs_root(output: str | None) -> Path:
     return paths.runs() if output is None else paths.expanded(output, "--output").absolute()
 
 
-def write_run(plans: Sequence[Plan], plan: Plan, facts: Facts, name: str, root: Path) -> Path:
+def write_run(
+    plans: Sequence[Plan],
+    plan: Plan,
+    facts: Facts,
+    name: str,
+    root: Path,
+    policy: Policy = DEFAULT_POLICY,
+) -> Path:
     """A new run folder under root.
 
     Raises ProblemError when it cannot be made; nothing half-written stays.
     """
     from wizard.runner.folder import create
 
-    return create(render(plans, plan, facts, name), root=root, name=name)
+    return create(render(plans, plan, facts, name, policy), root=root, name=name)
 
 
-def start(folder: Path) -> LaunchRecord:
-    """Start a run folder's `run.sh` in its own session."""
+def start(folder: Path, *options: str) -> LaunchRecord:
+    """Start a run folder's `run.sh`, with its own options, in its own session.
+
+    The program that the user's configuration names is told how it ends.
+    """
+    from wizard import configuration
     from wizard.runner import launch
 
-    return launch.start(folder)
+    command = configuration.read().notify_command
+    return launch.start(folder, *options, notify=command)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:

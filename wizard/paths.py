@@ -85,6 +85,16 @@ def runs() -> Path:
     return home() / "runs"
 
 
+def configuration() -> Path:
+    """The user's own configuration."""
+    return home() / "config.toml"
+
+
+def history() -> Path:
+    """What finished runs measured beside what was predicted; it never leaves this machine."""
+    return home() / "history.jsonl"
+
+
 def cache() -> Path:
     """Models made or fetched, packages taken apart: everything that can be made again."""
     return home() / "cache"

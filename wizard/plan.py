@@ -120,6 +120,8 @@ class Plan:
     """Predicted seconds of an optimizer step of the longest rows; None when a rate is unknown."""
     tokens_per_second: float | None = None
     """Predicted for all ranks together, padding included."""
+    speed_factor: float = 1.0
+    """Measured over predicted speed of earlier runs here, which both of the above hold already."""
     limited_by: str = ""
     """What takes most of a step, as `matrix products` or `communication`; empty when unknown."""
     step_terms: tuple[tuple[str, float], ...] = ()

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import printable
+from engine.ladder import exact_rungs
 from engine.spec import ZERO_STAGES, Spec, dumps
 from wizard import __version__
+from wizard.answers import DEFAULT_POLICY, Policy
 from wizard.facts import Facts
 from wizard.islands import no_peer_access
 from wizard.plan import Plan
@@ -35,9 +37,10 @@ def render(
     facts: Facts,
     written: str,
     alternatives: Sequence[Plan] = (),
+    policy: Policy = DEFAULT_POLICY,
     nodes: int = 1,
 ) -> dict[str, str]:
-    """Everything a run folder starts with.
+    """Everything a run folder starts with; `policy` is what the run does about failures.
 
     `python` is the absolute path of the environment's interpreter, `written` a date in words.
     `nodes` machines like that of `facts` share the ranks evenly; each gets these files.
@@ -46,7 +49,14 @@ def render(
     specs = _specs(plan)
     return {
         "run.sh": _run_sh(
-            plan, specs, name=name, python=python, facts=facts, written=written, nodes=nodes
+            plan,
+            specs,
+            policy,
+            name=name,
+            python=python,
+            facts=facts,
+            written=written,
+            nodes=nodes,
         ),
         **specs,
         "plan.json": _plan_json(plan, name, facts, written, alternatives),
@@ -83,6 +93,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
 def _run_sh(
     plan: Plan,
     specs: dict[str, str],
+    policy: Policy,
     *,
     name: str,
     python: str,
@@ -107,9 +118,23 @@ def _run_sh(
             "rungs": str(len(plan.rungs)),
             "environment": _environment(spec, facts, ranks),
             "visible": _VISIBLE[spec.parallel.device_kind],
+            "kind": spec.parallel.device_kind,
+            **_policy(policy, plan),
             "specs": "\n\n".join(_document(file, text) for file, text in specs.items()),
         },
     )
+
+
+def _policy(policy: Policy, plan: Plan) -> dict[str, str]:
+    """The variables at the top of run.sh that say what is done about failures."""
+    return {
+        "on_oom": policy.on_oom,
+        "on_hang": policy.on_hang,
+        "hang_seconds": str(policy.hang_seconds),
+        "max_restarts": str(policy.max_restarts),
+        "exact": str(int(policy.exact)),
+        "exact_rungs": str(exact_rungs(plan.spec, plan.rungs)),
+    }
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
@@ -206,6 +231,10 @@ def _plan_json(
         "decisions": [asdict(decision) for decision in plan.decisions],
         "memory": {**asdict(plan.memory), "fits": plan.memory.fits},
         "steps": plan.steps,
+        "step_seconds": plan.step_seconds,
+        "tokens_per_second": plan.tokens_per_second,
+        "limited_by": plan.limited_by,
+        "speed_factor": plan.speed_factor,
         "why": list(plan.why),
         "problems": [asdict(problem) for problem in plan.problems],
         "facts": asdict(facts),

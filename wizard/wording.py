@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import unicodedata
 
 UNKNOWN = "unknown"
@@ -62,6 +63,11 @@ def duration(seconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes} min"
     return f"{minutes // 60}h{minutes % 60:02d}"
+
+
+def time_of_day(t: float) -> str:
+    """Unix seconds as a time of day in the zone of who looks: `08:04:59`."""
+    return time.strftime("%H:%M:%S", time.localtime(t))
 
 
 def speed(tokens_per_second: float | None) -> str:

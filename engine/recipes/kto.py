@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 from transformers import PreTrainedModel, TrainerCallback
 from trl import KTOConfig, KTOTrainer

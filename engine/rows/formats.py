@@ -141,7 +141,9 @@ FORMATS: tuple[RowFormat, ...] = (
         read=read_judged,
         surely=is_judged,
     ),
-    RowFormat(name="messages", keys=(TURNS,), optional=("system", "tools"), read=_messages),
+    RowFormat(
+        name="messages", keys=(TURNS,), optional=("system", "tools", "functions"), read=_messages
+    ),
     RowFormat(
         name="alpaca",
         keys=(("instruction",), ("output",)),

@@ -144,7 +144,7 @@ def _without_nulls(value: Any) -> Any:
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
         import pyarrow.ipc
     except ImportError:
         fix = "pip install pyarrow, or give JSON Lines"

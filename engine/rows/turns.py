@@ -45,7 +45,7 @@ def read_turns(row: Mapping[str, Any], key: str) -> Conversation:
     turns = [_turn(turn, number) for number, turn in enumerate(listed, start=1)]
     if row.get("system") and turns[0][0]["role"] != "system":
         turns.insert(0, said("system", row["system"], "`system`"))
-    return conversation(turns, row.get("tools"))
+    return conversation(turns, row.get("tools") or row.get("functions"))
 
 
 def conversation(turns: list[Turn], tools: Any = None) -> Conversation:
@@ -129,14 +129,18 @@ def _turn(turn: Any, number: int) -> Turn:
     role = ROLES[found.lower()]
     content = turn.get("content", turn.get("value"))
     if role == "call":
-        call = _call(parsed(content, f"the call of {name}"), name)
-        return {"role": "assistant", "content": "", "tool_calls": [call]}, _is_learnt(turn, name)
+        said_calls = parsed(content, f"the call of {name}")
+        listed = said_calls if isinstance(said_calls, list) and said_calls else [said_calls]
+        calls = [_call(call, name) for call in listed]
+        return {"role": "assistant", "content": "", "tool_calls": calls}, _is_learnt(turn, name)
     message = _message(role, content, turn, name)
     return message, _is_learnt(turn, name)
 
 
 def _message(role: str, content: Any, turn: Mapping[str, Any], name: str) -> Message:
     calls = turn.get("tool_calls")
+    if not calls and turn.get("function_call"):  # OpenAI's older name, for one call
+        calls = [turn["function_call"]]
     message: dict[str, Any] = {"role": role}
     if isinstance(content, list):
         content = "".join(_text_part(part, name) for part in content)

@@ -12,11 +12,12 @@ from engine.examples import maker
 from engine.failure import RunError
 from engine.rows.sources import Source
 from engine.spec import DataTable
-from engine.tokenise import Counts
-from tests.fakes.data.files import Case, cases
+from engine.tokenise import Counts, Maker
+from tests.fakes.data.files import Case, by_kind
 from tests.fakes.tiny.make import TEMPLATE, tokenizer
 
 pytestmark = pytest.mark.engine
+KINDS = by_kind()
 
 
 @pytest.fixture(scope="module")
@@ -24,19 +25,19 @@ def chat() -> ChatTokenizer:
     return ChatTokenizer(tokenizer(), TEMPLATE, 512)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("malformed")
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_a_malformed_file_is_prepared_or_refused_as_it_should(
-    case: Case, chat: ChatTokenizer, folder: Path
+@pytest.mark.parametrize("kind", KINDS)
+def test_malformed_files_are_prepared_or_refused_as_they_should(
+    kind: str, chat: ChatTokenizer, tmp_path: Path
 ) -> None:
-    path = folder / f"data{case.suffix}"
-    path.write_bytes(case.content)
+    for case in KINDS[kind]:
+        path = tmp_path / f"data{case.suffix}"
+        path.write_bytes(case.content)
+        made = chat if case.stage == "sft" else maker(case.stage, tokenizer(), None, 512)
+        check(case, path, made)
+
+
+def check(case: Case, path: Path, made: Maker) -> None:
     table = DataTable(data=str(path), max_dropped_percent=99)
-    made = chat if case.stage == "sft" else maker(case.stage, tokenizer(), None, 512)
     source, work, whole = Source(path=path), sets.work_for(table, case.stage, made), Counts()
     try:
         for batch in sets.set_batches(source, work):
@@ -46,13 +47,14 @@ def test_a_malformed_file_is_prepared_or_refused_as_it_should(
     except RunError as error:
         said = f"{error.failure}: {error}"
     if case.kept is None:
-        assert said is not None
-        assert case.refused.replace("the file is empty", "has no rows") in said
-        assert "\n" not in said
-        assert not said.startswith(("unknown", "host_oom", "disk_full"))
+        assert said is not None, case.name
+        assert case.refused.replace("the file is empty", "has no rows") in said, case.name
+        assert "\n" not in said, case.name
+        assert not said.startswith(("unknown", "host_oom", "disk_full")), case.name
         return
-    assert said is None
-    assert whole.kept == case.kept
-    assert whole.rows == case.kept + len(case.dropped)
+    assert said is None, case.name
+    assert whole.kept == case.kept, case.name
+    assert whole.rows == case.kept + len(case.dropped), case.name
     reasons = dict(whole.dropped)
-    assert all(reason in reasons[line] for line, reason in case.dropped.items())
+    for line, reason in case.dropped.items():
+        assert reason in reasons[line], case.name

@@ -40,7 +40,7 @@ def judged(row: Any, system: str | None, chat: ChatTokenizer) -> JudgedTokens:
 
 
 def text(chat: ChatTokenizer, ids: list[int]) -> str:
-    return str(chat.tokenizer.decode(ids))  # type: ignore[attr-defined]
+    return str(chat.tokenizer.decode(ids))
 
 
 @pytest.mark.parametrize(

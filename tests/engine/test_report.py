@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from engine.events import decode_all
-from engine.report import Report, process_memory_bytes, process_memory_peak_bytes
+from engine.report import (
+    Report,
+    device_property,
+    process_memory_bytes,
+    process_memory_peak_bytes,
+    sensors,
+)
 
 
 def events(run: Path) -> list[dict[str, object]]:
@@ -66,3 +77,45 @@ def test_the_peak_of_a_process_is_at_least_what_it_holds() -> None:
 
     assert held is not None
     assert process_memory_peak_bytes() >= held > 1_000_000
+
+
+class Nvml(SimpleNamespace):
+    """What of the driver's library a rank asks; `told` are error numbers that wait to be told."""
+
+    def __init__(self, told: list[int], **missing: None) -> None:
+        def wait(events: object, milliseconds: int) -> SimpleNamespace:
+            assert milliseconds == 0, "a pulse must not wait"
+            return SimpleNamespace(eventData=told.pop(0))
+
+        super().__init__(
+            nvmlInit=lambda: None,
+            nvmlDeviceGetHandleByUUID=lambda uuid: 1,
+            nvmlDeviceGetUtilizationRates=lambda h: SimpleNamespace(gpu=97),
+            nvmlDeviceGetCurrPcieLinkWidth=lambda h: 8,
+            nvmlEventTypeXidCriticalError=8,
+            nvmlEventSetCreate=lambda: 2,
+            nvmlDeviceRegisterEvents=lambda h, kind, events: None,
+            nvmlEventSetWait_v2=wait,
+        )
+        for name in missing:
+            delattr(self, name)
+
+
+def test_the_newest_error_that_the_driver_told_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(told))
+    read = sensors("GPU-1")
+    assert read()["xid"] == 0
+    told += [13, 79]
+    assert read() == {"utilization_percent": 97, "pcie_link_width": 8, "xid": 79}
+    assert read()["xid"] == 79
+
+
+def test_a_device_that_tells_no_errors_leaves_them_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing: Any = {"nvmlDeviceRegisterEvents": None, "nvmlDeviceGetCurrPcieLinkWidth": None}
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml([], **missing))
+    assert sensors("GPU-1")() == {"utilization_percent": 97}
+
+
+def test_a_cpu_has_no_properties_of_a_device() -> None:
+    assert device_property("cpu", "name") is None

@@ -12,6 +12,7 @@ from engine.rows.files import rows as read_rows
 from engine.rows.formats import format_of, read
 from engine.rows.turns import with_system
 from engine.rows.values import Conversation, DataError, RowError
+from engine.spec import SpecError, parse_setting
 
 ANSWERED = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
 
@@ -174,3 +175,50 @@ def test_a_turn_of_weight_zero_is_not_learnt() -> None:
 def test_a_row_that_cannot_be_used_has_a_reason(row: Any, reason: str) -> None:
     with pytest.raises(RowError, match=reason):
         conversation(row)
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ("prompt", "write ours=theirs"),
+        ("prompt=", "write ours=theirs"),
+        ("prompt=a=b", "write ours=theirs"),
+        ("prompt=a,", "write ours=theirs"),
+        ("prompt=a,prompt=b", "names a column twice"),
+        ("prompt=a,completion=a", "names a column twice"),
+    ],
+)
+def test_a_map_of_columns_that_says_nothing_clear_is_refused(columns: str, reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        parse_setting("columns", columns)
+    assert parse_setting("columns", "none") == ("columns", None)
+
+
+CALL = {"type": "function", "function": {"name": "look", "arguments": {"at": 1}}}
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "tool_calls": [{"name": "look", "arguments": '{"at": 1}'}]},
+        {"role": "assistant", "function_call": {"name": "look", "arguments": '{"at": 1}'}},
+        {"from": "function_call", "value": '{"name": "look", "arguments": {"at": 1}}'},
+        {"from": "tool_call", "value": '[{"name": "look", "arguments": {"at": 1}}]'},
+    ],
+)
+def test_a_tool_call_by_any_of_its_names_is_the_same_turn(turn: dict[str, Any]) -> None:
+    said = conversation({"messages": [{"role": "user", "content": "q"}, turn]})
+
+    assert said.messages[1] == {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    assert said.learnt == {1}
+
+
+def test_tools_are_read_as_a_list_as_text_and_by_their_older_name() -> None:
+    tools = [{"name": "look"}]
+    rows = [
+        {**ANSWERED, key: value}
+        for key, value in (("tools", tools), ("tools", json.dumps(tools)), ("functions", tools))
+    ]
+
+    assert [conversation(row).tools for row in rows] == [tuple(tools)] * 3

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from engine.events import decode_all
-from engine.failure import RunError
+from engine.failure import RunError, Termination
 from engine.fetch import Fetched
 from engine.record import write_json
 from engine.report import Report
@@ -134,7 +134,15 @@ def begun(run: Path, best: int) -> tuple[Any, list[str]]:
     from engine.save import Checkpoints
 
     report = Report(run, rank=0, attempt=0, rung=0)
-    callback = Checkpoints(run, report, cast("Any", None), keep=1, scales_loss=False)
+    callback = Checkpoints(
+        run,
+        report,
+        cast("Any", None),
+        keep=1,
+        scales_loss=False,
+        optimizer={},
+        termination=Termination(),
+    )
     state = TrainerState(
         best_global_step=best,
         best_metric=0.5,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -146,6 +149,43 @@ def test_a_set_with_fewer_rows_than_asked_repeats_them_and_says_so(
     assert any("3 usable rows, seen 8 times" in text for text in warnings(report, 256))
 
 
+def test_a_set_that_gives_no_row_is_refused(run: Path, tmp_path: Path) -> None:
+    first = write(tmp_path / "a.jsonl", ROWS)
+    second = write(tmp_path / "b.jsonl", ROWS[:3])
+
+    with pytest.raises(RunError, match=r"b\.jsonl: gives no row \(3 of its 3 can be used\)"):
+        prepare(spec(f"{first},{second}*0.1"), run)
+    assert not list(run.glob("prepared*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("empty", "not one that `datasets` saved"), ("splits", "holds the splits train, test")],
+)
+def test_a_folder_that_is_no_data_set_is_one_sentence(
+    name: str, reason: str, run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    if name == "splits":
+        (folder / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+
+    with pytest.raises(RunError, match=reason) as caught:
+        prepare(spec(str(folder)), run)
+    assert caught.value.failure == "bad_data"
+
+
+def test_which_sets_are_learnt_and_which_are_apart_tells_what_is_prepared(
+    run: Path, tmp_path: Path
+) -> None:
+    names = [str(write(tmp_path / f"{n}.jsonl", ROWS[5 * n : 5 * n + 5])) for n in range(3)]
+    one = prepare(spec(f"{names[0]},{names[1]}", eval_data=names[2]), run)
+    two = prepare(spec(names[0], eval_data=f"{names[1]},{names[2]}"), run)
+
+    assert one["data_hash"] != two["data_hash"]
+    assert (one["examples"], two["examples"]) == (10, 5)
+
+
 def test_the_same_seed_takes_the_same_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", ROWS)
     taken = []
@@ -197,6 +237,22 @@ def test_names_stand_where_their_placeholders_stood(run: Path, tmp_path: Path) -
     filled = prepare(spec(str(path), model_name='A"{{AUTHOR}}', model_author="Bo"), run)
     assert 'A"{{AUTHOR}} by Bo' in texts(run)[0]
     assert filled["data_hash"] != left["data_hash"]
+
+
+def test_answers_that_are_not_learnt_are_said(run: Path, tmp_path: Path) -> None:
+    takes_away = make.TEMPLATE.replace(
+        "message['content']",
+        "(message['content'].split('</think>')[-1] if not loop.last else message['content'])",
+    )
+    make.tokenizer(takes_away).save_pretrained(tmp_path / "model")
+    thought = {"role": "assistant", "content": "<think>why</think>so"}
+    turns = [{"role": "user", "content": "q"}, thought] * 3
+    path = write(tmp_path / "a.jsonl", [{"messages": turns}, *ROWS])
+    report = prepare(spec(str(path)), run)
+
+    assert report["skipped_answers"] == 2
+    assert any("earlier answers that are not learnt: 2" in text for text in warnings(report, 256))
+    assert texts(run)[0].count("why") == 1
 
 
 def test_another_run_beside_it_takes_over_what_is_prepared(tmp_path: Path) -> None:
@@ -251,6 +307,25 @@ def test_a_killed_process_is_host_memory_and_no_hang(
     assert not list(run.glob("prepared*"))
 
 
+def test_a_full_disk_is_said_and_leaves_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.jsonl", ROWS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    monkeypatch.setattr("engine.prepare.DISK_ERRORS", (errno.EFBIG,))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(RunError, match="cannot write the prepared rows") as caught:
+            prepare(spec(str(path)), run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert caught.value.failure == "disk_full"
+    assert not list(run.glob("prepared*"))
+
+
 def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import os, sys, time\n"
@@ -258,7 +333,7 @@ def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         "from engine.rows.sources import reading\n"
         "from engine.rows.values import Parsed\n"
         "def slow(*_):\n"
-        "    print(os.getpid(), flush=True)\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"
         "    time.sleep(60)\n"
         "tokenise.make_batch = slow\n"
         "tokenise.PARENT_SECONDS = 0.1\n"

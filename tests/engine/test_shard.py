@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ from engine.failure import RunError
 from engine.shard import (
     deepspeed_config,
     fsdp_config,
+    refuse_other_ranks,
     remove_disk_folder,
+    start_ranks,
     trainer_settings,
     with_own_disk_folder,
 )
 from engine.spec import ZERO_STAGES, Spec
 
 
-def spec(method: str = "full", **parallel: Any) -> Spec:
+def spec(method: str = "full", accumulation: int = 3, **parallel: Any) -> Spec:
     return Spec.model_validate(
         {
             "model": {"model": "m"},
@@ -28,7 +31,7 @@ def spec(method: str = "full", **parallel: Any) -> Spec:
             "training": {
                 "effective_batch_size": 12,
                 "per_device_train_batch_size": 2,
-                "gradient_accumulation_steps": 3,
+                "gradient_accumulation_steps": accumulation,
             },
         }
     )
@@ -112,3 +115,46 @@ def test_a_disk_that_is_not_there_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(RunError, match="nowhere: No such file or directory: name a folder"):
         with_own_disk_folder(nvme, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "refused"), [("zero2", True), ("zero3", True), ("ddp", False)]
+)
+def test_only_deepspeed_needs_as_many_ranks_as_it_saved(
+    tmp_path: Path, strategy: str, refused: bool
+) -> None:
+    shards = tmp_path / "checkpoint-2/global_step2"
+    shards.mkdir(parents=True)
+    for rank in range(3):
+        (shards / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+    two = spec(strategy=strategy)
+
+    refuse_other_ranks(two, None)
+    if refused:
+        with pytest.raises(RunError, match=r"checkpoint-2 holds .* 3 ranks, .* num_devices=3"):
+            refuse_other_ranks(two, shards.parent)
+    else:
+        refuse_other_ranks(two, shards.parent)
+    (shards / "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
+    refuse_other_ranks(two, shards.parent)
+
+
+@pytest.mark.parametrize(("devices", "distributed"), [(2, False), (4, True)])
+def test_one_rank_with_several_devices_is_no_distributed_run(
+    monkeypatch: pytest.MonkeyPatch, devices: int, distributed: bool
+) -> None:
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.delenv("ACCELERATE_BYPASS_DEVICE_MAP", raising=False)
+    split: dict[str, Any] = {
+        "strategy": "layer_split",
+        "num_devices": devices,
+        "devices_per_rank": 2,
+    }
+    made = spec(accumulation=12 // devices, **split)
+
+    start_ranks(made)
+
+    assert ("LOCAL_RANK" in os.environ) == distributed
+    assert os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] == "true"
+    monkeypatch.delenv("ACCELERATE_BYPASS_DEVICE_MAP")

@@ -227,6 +227,8 @@ def test_an_answer_whose_reasoning_the_template_takes_away_is_not_learnt(name: s
     assert "why" in last
     assert "second" in last
     assert "why one" not in family.tokenizer.decode(family.tokens(THOUGHT).input_ids)
+    assert family.tokens(THOUGHT).skipped == 1
+    assert family.tokens(talk("q1", "first", "q2", "second")).skipped == 0
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_5_think", "glm4moe"])

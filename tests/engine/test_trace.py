@@ -39,6 +39,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("Mistral", {"method": "lora", "lora_dropout": 0.1}, {"optim": "adamw_bnb_8bit"}),
     ("Phi3", {"method": "full"}, {"optim": "adamw_torch_fused"}),
 ]
+TIED: tuple[str, dict[str, Any], dict[str, Any]] = ("Qwen3", {"method": "full"}, {})
+"""In float32 its two gradients are summed in place, a whole embedding less at the peak."""
 
 
 def folder_of(family: str, folder: Path, **changes: Any) -> Path:
@@ -67,10 +69,10 @@ def folder_of(family: str, folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def spec_of(method: dict[str, Any], training: dict[str, Any]) -> Spec:
+def spec_of(method: dict[str, Any], training: dict[str, Any], dtype: str = "bfloat16") -> Spec:
     return Spec.model_validate(
         {
-            "model": {"model": "m"},
+            "model": {"model": "m", "dtype": dtype},
             "data": {"data": "d.jsonl", "max_length": 384},
             "method": method,
             "parallel": {"strategy": "single", "device_kind": "cuda"},
@@ -86,9 +88,11 @@ def spec_of(method: dict[str, Any], training: dict[str, Any]) -> Spec:
 @pytest.mark.xdist_group("trace")
 def test_the_simulated_step_is_the_traced_one(tmp_path: Path) -> None:
     found = []
-    for number, (family, method, training) in enumerate(CASES):
-        folder = folder_of(family, tmp_path / str(number))
-        spec, model = spec_of(method, training), read_model(str(folder))
+    for number, (family, method, training) in enumerate([*CASES, TIED]):
+        tied = number == len(CASES)
+        folder = folder_of(family, tmp_path / str(number), tie_word_embeddings=tied)
+        spec = spec_of(method, training, "float32" if tied else "bfloat16")
+        model = read_model(str(folder))
         shape = shape_of(model)
         assert shape is not None
         setup = setup_of(spec, model, shape)

@@ -47,8 +47,10 @@ def reset() -> None:
 
 def main() -> None:
     """A rank: `engine.train` in each folder, with the words that are options."""
-    from engine import train
+    from engine import shard, train
 
+    # All of the tiny model is smaller than what ZeRO-3 keeps whole; here it shards everything.
+    shard.PERSISTENT_ELEMENTS = 0
     options = [word for word in sys.argv[1:] if word.startswith("--")]
     for folder in [word for word in sys.argv[1:] if not word.startswith("--")]:
         os.chdir(folder)

@@ -11,7 +11,7 @@ import pytest
 
 from engine.rows import jsontext
 from wizard.facts import Dataset
-from wizard.probe.dataset import read_dataset
+from wizard.probe.dataset import absolute_data, read_dataset
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.problem import ProblemError
 
@@ -200,3 +200,20 @@ def test_the_row_with_most_tokens_need_not_be_the_one_with_most_characters(tmp_p
     assert found.longest_row_bytes == 270
     assert found.most_turns == 50
     assert found.longest_row_tokens == 50 * TURN_TOKENS + most_tokens("\n".join(talk).encode())
+
+
+def test_a_data_set_on_a_hub_is_told_how_to_get_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ProblemError, match="hf download --repo-type dataset org/some-rows"):
+        absolute_data("org/some-rows#500")
+    (tmp_path / "org").mkdir()
+    assert absolute_data("org/some-rows*2") == f"{tmp_path}/org/some-rows*2"
+
+
+def test_a_set_that_gives_no_row_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(lines(CHAT, CHAT))
+    with pytest.raises(ProblemError, match=r"rows\.jsonl\*0\.1: gives no row"):
+        read_dataset(f"{path},{path}*0.1")

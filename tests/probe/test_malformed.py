@@ -6,38 +6,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.data.files import Case, cases
+from tests.fakes.data.files import Case, by_kind
+from wizard.facts import Dataset
 from wizard.probe.dataset import read_dataset
 from wizard.problem import ProblemError
 
-CASES = cases()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all cases: a folder for each would take longer than the reading."""
-    return tmp_path_factory.mktemp("malformed")
+KINDS = by_kind()
 
 
 def test_there_are_hundreds_of_them() -> None:
-    assert len(CASES) >= 200
+    assert sum(map(len, KINDS.values())) >= 200
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_malformed_file_is_read_or_refused_as_it_should(case: Case, folder: Path) -> None:
-    path = folder / f"data{case.suffix}"
-    path.write_bytes(case.content)
-    if case.kept is None:
-        with pytest.raises(ProblemError) as caught:
-            read_dataset(str(path))
-        assert caught.value.problem.exit_code == 4
-        assert case.refused in str(caught.value)
-        assert caught.value.problem.fix
+@pytest.mark.parametrize("kind", KINDS)
+def test_malformed_files_are_read_or_refused_as_they_should(kind: str, tmp_path: Path) -> None:
+    for case in KINDS[kind]:
+        path = tmp_path / f"data{case.suffix}"
+        path.write_bytes(case.content)
+        check(case, path)
+
+
+def told(path: Path) -> Dataset | ProblemError:
+    try:
+        return read_dataset(str(path))
+    except ProblemError as error:
+        return error
+
+
+def check(case: Case, path: Path) -> None:
+    found = told(path)
+    if isinstance(found, ProblemError):
+        assert case.kept is None, (case.name, str(found))
+        assert case.refused in str(found), case.name
+        assert found.problem.exit_code == 4, case.name
+        assert found.problem.fix, case.name
         return
-    found = read_dataset(str(path))
-    assert found.rows == case.kept
-    assert found.dropped_rows == len(case.dropped)
-    said = {problem.where: problem.what for problem in found.problems}
+    assert (found.rows, found.dropped_rows) == (case.kept, len(case.dropped)), case.name
+    reasons = {problem.where: problem.what for problem in found.problems}
     for line, reason in case.dropped.items():
-        assert reason in said[f"line {line}"]
-        assert "\n" not in said[f"line {line}"]
+        assert reason in reasons[f"line {line}"], case.name
+        assert "\n" not in reasons[f"line {line}"], case.name

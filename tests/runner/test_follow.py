@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.events import encode
-from wizard.runner import process
+from wizard.runner import follow, process, streams
 from wizard.runner.follow import Follower
 
 BEGAN = 1_800_000_000.0
@@ -116,3 +116,66 @@ def test_a_recorded_run_that_lost_a_rank_and_went_on_reads_as_it_happened(tmp_pa
     assert [step for step, _ in state.losses] == sorted({step for step, _ in state.losses})
     assert {rank.exit_code for rank in state.ranks.values()} == {0}
     assert any("killed" in note.text for note in state.warnings)
+
+
+def test_a_long_run_shows_its_present_at_once_and_its_history_when_it_is_read(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "GLANCE_BYTES", 16 * 1024)
+    monkeypatch.setattr(follow, "GLANCE_BYTES", 16 * 1024)
+    monkeypatch.setattr(follow, "BATCH_EVENTS", 100)
+    for rank in range(2):
+        write(run, rank, encode("hello", t=BEGAN, rank=rank, host="node"))
+        write(run, rank, encode("phase", t=BEGAN, rank=rank, phase="training", total_steps=2000))
+        for number in range(1, 1001):
+            write(run, rank, line(number, rank=rank))
+            if rank == 0:
+                write(run, 0, encode("train", t=BEGAN + number, rank=0, step=number, loss=1.0))
+    follower = Follower(run)
+
+    state = follower.poll(0.0)
+
+    assert state.history_share == 0.0
+    assert (state.step, state.total_steps) == (1000, 2000)
+    assert [rank.host for rank in state.ranks.values()] == ["node", "node"]
+    assert 1 < len(state.history) < 1000
+    write(run, 1, line(1001, rank=1))
+    shares = [state.history_share]
+    while state.history_share < 1:
+        state = follower.poll(0.0)
+        assert state.step == 1001
+        assert [step for step, _ in state.losses] == sorted({step for step, _ in state.losses})
+        shares.append(state.history_share)
+    assert len(shares) > 5
+    assert shares == sorted(shares)
+    assert state == Follower(run).poll()
+
+
+def test_a_short_run_is_read_to_its_end_however_little_time_is_given(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "BATCH_EVENTS", 10)
+    write(run, 0, "".join(line(number) for number in range(1, 200)))
+    assert Follower(run).poll(0.0) == Follower(run).poll()
+
+
+def test_a_stream_that_is_written_anew_is_read_anew(run: Path) -> None:
+    write(run, 0, line(1) + line(2) + line(3))
+    follower = Follower(run)
+    follower.poll()
+    (run / "events" / "rank-00000.jsonl").write_text(line(4))
+    assert follower.poll().step == 4
+
+
+def test_a_run_that_ended_is_shown_again_from_its_beginning_to_its_end() -> None:
+    shown = follow.frames(RECORDED / "restarted", 20)
+    times = [state.updated for state in shown]
+    assert 10 < len(shown) <= 42
+    assert times == sorted(times, key=lambda t: t or 0)
+    assert shown[0].step is None
+    assert {state.attempt for state in shown} == {0, 1}
+    assert shown[-1] == Follower(RECORDED / "restarted").poll()
+
+
+def test_a_run_without_events_has_nothing_to_show_again(tmp_path: Path) -> None:
+    assert follow.frames(tmp_path) == ()

@@ -9,85 +9,29 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.events import EXIT_OK, EXIT_STOPPED
-from tests.fakes.tiny.make import data_file, model_folder
-from tests.runner.making import facts, plan, spec
+from tests.runner.following import PATIENCE_SECONDS, at_step, ended, follow_to
 from tests.runner.waiting import until
-from wizard import script
-from wizard.dashboard.state import RunState
 from wizard.runner import process, stop
-from wizard.runner.folder import create, is_alive, read_json
+from wizard.runner.folder import is_alive, read_json
 from wizard.runner.follow import Follower
 from wizard.runner.launch import LaunchRecord, start
 
 pytestmark = pytest.mark.engine
 
-PATIENCE_SECONDS = 240.0
 ENDLESS = 100_000
 """Steps of a run that a test ends itself."""
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tiny model and its data."""
-    root = tmp_path_factory.mktemp("world")
-    model_folder(root / "tiny")
-    data_file(root / "rows.jsonl")
-    return root
-
-
-@pytest.fixture
-def make(world: Path, tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Makes run folders; a run that a test leaves alive is ended with it."""
-    made: list[Path] = []
-
-    def run(max_steps: int, save_steps: int = 5) -> Path:
-        main = spec(
-            model={"model": str(world / "tiny")},
-            data={"data": str(world / "rows.jsonl"), "max_length": 64},
-            training={"max_steps": max_steps, "save_steps": save_steps},
-        )
-        files = script.render(
-            plan(main), name="life", python=sys.executable, facts=facts(), written="today"
-        )
-        made.append(create(files, root=tmp_path, name=f"life {len(made)}"))
-        return made[-1]
-
-    yield run
-    for folder in made:
-        if is_alive(folder):
-            stop.now(folder)
-
-
-def follow_to(folder: Path, condition: Callable[[RunState], Any]) -> RunState:
-    follower = Follower(folder)
-
-    def reached() -> RunState | None:
-        state = follower.poll()
-        return state if condition(state) or state.ended else None
-
-    state = until(reached, PATIENCE_SECONDS)
-    assert state is not None
-    assert condition(state), (folder / "logs" / "launcher.log").read_text()
-    return state
-
-
-def ended(folder: Path) -> RunState:
-    return follow_to(folder, lambda state: state.ended)
-
-
-def at_step(folder: Path, number: int) -> RunState:
-    return follow_to(folder, lambda state: len(state.ranks) == 2 and (state.step or 0) >= number)
-
-
-def test_the_run_finishes_when_its_starter_is_killed(make: Callable[..., Path]) -> None:
-    folder = make(8)
+def test_the_run_finishes_and_its_end_is_written_when_its_starter_and_run_sh_are_killed(
+    make: Callable[..., Path],
+) -> None:
+    folder = make(40)
     code = (
         "import os, pathlib, signal, sys\n"
         "from wizard.runner.launch import start\n"
@@ -96,9 +40,16 @@ def test_the_run_finishes_when_its_starter_is_killed(make: Callable[..., Path]) 
     )
     killed = subprocess.run([sys.executable, "-c", code, folder], check=False)
     assert killed.returncode == -signal.SIGKILL
+    at_step(folder, 2)
+    launcher = int(read_json(folder / "launch.json")["pid"])
+    os.kill(launcher, signal.SIGKILL)
+    until(lambda: process.start_time(launcher) is None)
+    assert is_alive(folder)
     state = ended(folder)
-    assert (state.exit_code, state.phase, state.step, state.total_steps) == (EXIT_OK, "done", 8, 8)
+    assert (state.exit_code, state.phase) == (EXIT_OK, "done")
+    assert (state.step, state.total_steps) == (40, 40)
     assert {rank.exit_code for rank in state.ranks.values()} == {EXIT_OK}
+    assert read_json(folder / "state.json")["exit_code"] == EXIT_OK
     assert (folder / "model" / "adapter_model.safetensors").is_file()
     stages = state.stage_seconds(0.0)
     assert {"fetching", "preparing", "training", "saving"} <= stages.keys()
@@ -138,20 +89,6 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(
     warnings = [note.text for note in state.warnings]
     # torchrun tells the signal only of the rank whose end it saw first.
     assert any("rank 1 was ended" in text for text in warnings), warnings
-
-
-def test_training_goes_on_and_its_end_is_written_when_run_sh_is_killed(
-    make: Callable[..., Path],
-) -> None:
-    folder = make(60)
-    record = start(folder)
-    at_step(folder, 2)
-    os.kill(record.pid, signal.SIGKILL)
-    until(lambda: process.start_time(record.pid) is None)
-    assert is_alive(folder)
-    state = ended(folder)
-    assert (state.exit_code, state.phase, state.step) == (EXIT_OK, "done", 60)
-    assert read_json(folder / "state.json")["exit_code"] == EXIT_OK
 
 
 def test_stopping_now_leaves_no_process_behind(make: Callable[..., Path]) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from engine import locks
 from engine.events import (
     EXIT_BAD_DATA,
     EXIT_BAD_SPEC,
     EXIT_COMM,
     EXIT_GPU_OOM,
     EXIT_HOST_OOM,
+    EXIT_NO_DEVICES,
     EXIT_NOT_FINITE,
     EXIT_OK,
     EXIT_OTHER,
@@ -45,9 +47,20 @@ case "$*" in
       code=75
       [ -e stop ] || code=0
     fi
-    said='{{"code": %d, "t": 1, "message": "acted"}}'
-    for rank in 00000 00001; do printf "$said" "$code" >"exit/$attempt/rank-$rank.json"; done
+    class=null
+    case $code in
+      71) class='"gpu_oom"' ;;
+      76) class='"comm_failed"' ;;
+      hang) class='"comm_timeout"' code=76 ;;
+    esac
+    said='{{"code": %d, "t": 1, "message": "acted", "failure": %s}}'
+    for rank in 00000 00001; do
+      printf "$said" "$code" "$class" >"exit/$attempt/rank-$rank.json"
+    done
     [ "$code" = 0 ] || exit 1 ;;
+  *engine.preflight*)
+    [ ! -e devices ] || exec cat devices
+    exec '{sys.executable}' "$@" ;;
   *engine.fetch*) ;;
   *engine.prepare*)
     [ -e bad_data ] || exit 0
@@ -121,6 +134,120 @@ def test_restarts_are_as_many_as_asked(folder: Path) -> None:
     run = start(folder, 76, 76, 76, 0, options=("--max-restarts", "2"))
     assert run.wait(timeout=60) == EXIT_COMM
     assert len(calls(folder)) == 3
+
+
+@pytest.mark.parametrize(
+    ("codes", "options", "ends", "runs"),
+    [
+        ((71, 0), ("--on-oom", "stop"), EXIT_GPU_OOM, 1),
+        (("hang", 0), ("--on-hang", "stop"), EXIT_COMM, 1),
+    ],
+)
+def test_what_is_said_about_failures_is_done(
+    codes: tuple[object, ...], options: tuple[str, ...], ends: int, runs: int, folder: Path
+) -> None:
+    assert start(folder, *codes, options=options).wait(timeout=60) == ends
+    assert len(calls(folder)) == runs
+
+
+def test_exact_runs_climb_no_further_than_the_optimizer_s_state_goes(tmp_path: Path) -> None:
+    (tmp_path / "actor").write_text(ACTOR)
+    (tmp_path / "actor").chmod(0o700)
+    rungs = tuple(
+        spec(training={"gradient_checkpointing": True, "optim": kind})
+        for kind in ("adamw_torch_fused", "adamw_bnb_8bit")
+    )
+    files = script.render(
+        plan(spec(), rungs),
+        name="r",
+        python=str(tmp_path / "actor"),
+        facts=facts(),
+        written="today",
+    )
+    folder = create(files, root=tmp_path, name="run")
+    run = start(folder, 71, 71, 0, options=("--exact",))
+    assert run.wait(timeout=60) == EXIT_GPU_OOM
+    assert calls(folder) == [
+        "spec.toml --attempt 0 --rung 0 --exact",
+        "spec.1.toml --attempt 1 --rung 1 --resume --exact",
+    ]
+
+
+@pytest.mark.parametrize(("code", "then"), [(74, "74"), (75, None)])
+def test_what_comes_then_gets_its_words_as_they_are_unless_the_run_was_stopped(
+    code: int, then: str | None, folder: Path
+) -> None:
+    command = ("bash", "-c", 'echo "$TUNEWRIGHT_EXIT_CODE $1" >then', "-", "$(x) two  words")
+    run = start(folder, code, options=("--then", *command))
+    assert run.wait(timeout=60) == code
+    assert read_json(folder / "state.json")["exit_code"] == code
+    if then is None:
+        assert not (folder / "then").exists()
+    else:
+        assert (folder / "then").read_text() == f"{then} $(x) two  words\n"
+
+
+def test_a_queued_run_begins_when_the_other_has_ended(tmp_path: Path, folder: Path) -> None:
+    files = {path.name: path.read_text() for path in folder.iterdir()}
+    other = create(files, root=tmp_path, name="other")
+    first = start(other, "wait")
+    until((other / "waiting").exists)
+    second = start(folder, 0, options=("--after", str(other)))
+    until(lambda: read_json(folder / "state.json").get("phase") == "waiting")
+    assert not (folder / "calls").exists()
+    (other / "go").touch()
+    assert (first.wait(timeout=60), second.wait(timeout=60)) == (EXIT_OK, EXIT_OK)
+    assert calls(folder)
+
+
+def test_a_device_is_one_run_s_until_that_is_over_and_its_owner_is_named(
+    tmp_path: Path, folder: Path
+) -> None:
+    files = {path.name: path.read_text() for path in folder.iterdir()}
+    files["run.sh"] = files["run.sh"].replace("hold_devices cpu", "hold_devices cuda")
+    devices = [f"GPU-{tmp_path.name}-{os.getpid()}-{number}" for number in range(3)]
+    runs = [create(files, root=tmp_path, name=name) for name in ("one", "two", "three")]
+    try:
+        for run, places in zip(runs, ((0, 1), (1, 2), (2,)), strict=True):
+            (run / "devices").write_text(",".join(devices[place] for place in places))
+        first = start(runs[0], "wait")
+        until((runs[0] / "waiting").exists)
+        assert start(runs[1], 0).wait(timeout=60) == EXIT_NO_DEVICES
+        said = read_json(runs[1] / "state.json")["message"]
+        assert said.startswith(f"{devices[1]} is in use by the run {runs[0]} of ")
+        assert start(runs[2], 0).wait(timeout=60) == EXIT_OK, "what two could not have is free"
+        assert start(runs[1], 0, options=("--share-devices",)).wait(timeout=60) == EXIT_OK
+        (runs[0] / "go").touch()
+        assert first.wait(timeout=60) == EXIT_OK
+        assert start(runs[1], 0, 0).wait(timeout=60) == EXIT_OK
+    finally:
+        for device in devices:
+            locks.path_of(device).unlink(missing_ok=True)
+
+
+def test_numbers_that_mean_another_device_to_each_process_are_not_locked() -> None:
+    assert locks.lockable("cuda", "GPU-a,MIG-b,0,1") == ["GPU-a", "MIG-b"]
+    assert locks.lockable("npu", "0,1") == ["npu:0", "npu:1"]
+    assert locks.lockable("cpu", "") == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--on-oom", "later"),
+        ("--on-hang",),
+        ("--hang-seconds", "-1"),
+        ("--max-restarts", "many"),
+        ("--after", "relative"),
+        ("--then",),
+        ("--what",),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_before_anything_starts(
+    options: tuple[str, ...], folder: Path
+) -> None:
+    assert start(folder, 0, options=options).wait(timeout=60) == EXIT_BAD_SPEC
+    assert not (folder / "launch.json").exists()
 
 
 def test_bad_data_ends_the_run_with_its_sentence_and_nothing_is_trained(folder: Path) -> None:

@@ -12,7 +12,7 @@ from textual.screen import Screen
 
 from tests.screens import values
 from wizard.app import TunewrightApp, Verbs
-from wizard.dashboard.source import Source
+from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
 from wizard.facts import Dataset, Model
 from wizard.plan import Plan
@@ -27,7 +27,7 @@ class FollowedRun:
 
     state: RunState
 
-    def poll(self) -> RunState:
+    def poll(self, seconds: float | None = None) -> RunState:
         return self.state
 
 
@@ -46,7 +46,9 @@ class World:
     runs: tuple[Any, ...] = ()
     launched: list[tuple[Plan, str]] = field(default_factory=list)
     stopped: list[tuple[Path, bool]] = field(default_factory=list)
-    logs_read: list[int | None] = field(default_factory=list)
+    logs_read: list[LogOf] = field(default_factory=list)
+    frames: tuple[RunState, ...] = ()
+    pictures: dict[str, str] = field(default_factory=dict)
 
     def verbs(self, **changes: Any) -> Verbs:
         given = Verbs(
@@ -62,6 +64,8 @@ class World:
             stop=lambda path, now: self.stopped.append((path, now)),
             run_details=lambda path: self.details,
             read_log=self.read_log,
+            replay=lambda path: self.frames,
+            keep_picture=self.keep_picture,
         )
         return replace(given, **changes)
 
@@ -73,6 +77,8 @@ class World:
             run_details=verbs.run_details,
             read_log=verbs.read_log,
             clock=lambda: values.NOW,
+            replay=verbs.replay,
+            keep_picture=verbs.keep_picture,
         )
 
     def read_model(self, name: str) -> Model:
@@ -89,7 +95,11 @@ class World:
         self.launched.append((plan, name))
         return RUN.parent / name
 
-    def read_log(self, path: Path, rank: int | None) -> tuple[str, ...]:
+    def keep_picture(self, name: str, text: str) -> Path:
+        self.pictures[name] = text
+        return Path(name)
+
+    def read_log(self, path: Path, rank: LogOf) -> tuple[str, ...]:
         self.logs_read.append(rank)
         return self.log
 

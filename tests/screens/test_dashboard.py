@@ -10,17 +10,25 @@ from textual.widgets import Static
 
 from tests.screens import values
 from tests.screens.stage import RUN, FollowedRun, OnePage, World, shown, until
-from wizard.dashboard.against import against_plan, situation
+from wizard.dashboard.against import situation
 from wizard.dashboard.charts import thinned, whole_ticks
 from wizard.dashboard.log import last_events
-from wizard.dashboard.ranks import MARGIN, rank_columns
+from wizard.dashboard.now import against_plan
+from wizard.dashboard.predicted import predicted
+from wizard.dashboard.rank_columns import MARGIN, Shown, rank_columns
 from wizard.dashboard.screen import Dashboard
+from wizard.dashboard.source import LogOf
 from wizard.dashboard.state import RankState, RunState
+from wizard.dashboard.view import View, view_of
 from wizard.problem import Problem, ProblemError
 from wizard.widgets.message import MessageLine
 from wizard.widgets.table import lines
 
 TRAINING = values.state_after(values.events())
+
+
+def seen(state: RunState) -> View:
+    return view_of(state, predicted(values.PLAN_JSON), values.LOG, values.NOW)
 
 
 def app_for(world: World) -> OnePage:
@@ -102,11 +110,11 @@ async def test_news_that_say_nothing_new_draw_nothing_but_the_passing_time(
         monkeypatch.setattr(Static, "update", update)
         screen = app.screen
         assert isinstance(screen, Dashboard)
-        screen.post_message(Dashboard.Polled(TRAINING, values.PLAN_JSON, values.LOG))
+        screen.post_message(Dashboard.Polled(seen(TRAINING)))
         await pilot.pause()
         assert drawn == []
         later = replace(TRAINING, step=91)
-        screen.post_message(Dashboard.Polled(later, values.PLAN_JSON, values.LOG))
+        screen.post_message(Dashboard.Polled(seen(later)))
         await pilot.pause()
     assert sorted(map(str, drawn)) == ["progress", "summary"]
 
@@ -133,12 +141,17 @@ async def test_help_explains_the_columns_that_are_shown_and_each_key_once() -> N
 
 def test_before_the_first_step_only_what_is_known_is_shown_beside_the_plan() -> None:
     waiting = values.state_after(values.events()[:3])
+    plan = predicted({**values.PLAN_JSON, "steps": 225})
 
-    text = against_plan(waiting, {**values.PLAN_JSON, "steps": 225}, 46).plain
+    text = against_plan(waiting, plan, (), values.NOW, 50).plain
 
     assert "unknown" not in text
-    assert "planned steps     225" in text
-    assert "peak, predicted   19.4 GiB" in text
+    assert [line.split() for line in text.split("\n")] == [
+        ["health", "ok"],
+        ["now", "plan"],
+        ["peak", "memory", "19.4", "GiB", "may", "use", "22.1", "GiB"],
+        ["steps", "225"],
+    ]
 
 
 def test_a_saved_checkpoint_is_one_event() -> None:
@@ -162,8 +175,9 @@ def test_a_row_of_a_rank_keeps_to_its_line(width: int) -> None:
     waiting = replace(state.ranks[0], phase="loading model", phase_seconds=125.0)
     state = replace(state, ranks={**state.ranks, 0: waiting})
 
-    columns = rank_columns(state, width)
-    rows = [[c.cell(rank, state) for c in columns] for rank in state.ranks.values()]
+    shown_ranks = Shown(state=state)
+    columns = rank_columns(shown_ranks, width, list(state.ranks.values()))
+    rows = [[c.cell(rank, shown_ranks) for c in columns] for rank in state.ranks.values()]
 
     assert columns[-1].column.title == "state"
     drawn = lines([c.column for c in columns], rows, width - MARGIN)
@@ -175,7 +189,7 @@ async def test_a_folder_that_cannot_be_read_is_told_and_tried_again() -> None:
     world = World(run=FollowedRun(TRAINING))
     refusals = [ProblemError(Problem(what="the folder is gone"))]
 
-    def read_log(path: Any, rank: int | None) -> tuple[str, ...]:
+    def read_log(path: Any, rank: LogOf) -> tuple[str, ...]:
         if refusals:
             raise refusals.pop()
         return ()
@@ -211,7 +225,9 @@ def test_every_state_is_told_in_words() -> None:
 
 
 def cells(state: RunState, rank: RankState, width: int) -> dict[str, str]:
-    return {c.column.title: c.cell(rank, state) for c in rank_columns(state, width)}
+    shown_ranks = Shown(state=state)
+    columns = rank_columns(shown_ranks, width, [rank])
+    return {c.column.title: c.cell(rank, shown_ranks) for c in columns}
 
 
 def test_what_a_rank_does_not_report_is_blank_and_never_zero() -> None:

@@ -41,3 +41,18 @@ async def test_below_sixty_by_sixteen_the_page_says_what_it_needs() -> None:
         await pilot.pause()
         assert "needs 60 x 16" not in shown(app)
         assert isinstance(app.focused, Input)
+
+
+async def test_foreign_text_breaks_neither_the_fault_finder_nor_the_ranks_by_host() -> None:
+    app = OnePage(hostile.PAGES["failed"])
+    async with app.run_test(size=(140, 40)) as pilot:
+        screen = app.screen
+        assert isinstance(screen, Dashboard)
+        await until(pilot, lambda: bool(screen.state.ranks))
+        await pilot.press("o", "o", "o", "a")
+        await rest(pilot)
+        assert "by host" in shown(app)
+        assert all(line.isprintable() for line in shown(app).split("\n"))
+        await pilot.press("f")
+        await until(pilot, lambda: "How it failed" in shown(app))
+        assert all(line.isprintable() for line in shown(app).split("\n"))

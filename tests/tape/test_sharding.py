@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from wizard.planner.tape import simulate
+from wizard.planner.tape.bounds import at_least
 from wizard.planner.tape.setup import Block, Setup, Stack
+from wizard.planner.tape.sharding import share
+from wizard.planner.tape.states import states
 
 MIB = 1024**2
 SMALL = Block(hidden=256, intermediate=704, layers=4, heads=8, kv_heads=2, head_dim=32, vocab=8192)
@@ -65,5 +68,27 @@ def test_ddp_copies_the_gradients_unless_they_are_its_buckets() -> None:
     shared = replace(alone, strategy="ddp", world_size=2)
     views = replace(shared, stack=Stack(ddp_bucket_view=True))
     gradients = dict(simulate(shared).components)["gradient buckets"]
-    peaks = [simulate(s).allocated_peak_bytes for s in (alone, views, shared)]
-    assert peaks == [peaks[0], peaks[0], peaks[0] + gradients]
+    assert simulate(shared).allocated_peak_bytes == gradients + simulate(alone).allocated_peak_bytes
+    # Those that are its buckets are one copy, which stays from step to step.
+    staying = simulate(replace(alone, accumulates=True)).allocated_peak_bytes
+    assert simulate(views).allocated_peak_bytes == staying
+
+
+def test_gradients_shared_after_each_micro_batch_leave_no_whole_ones_waiting() -> None:
+    """`sync_each_batch`: between micro-batches a rank holds its float32 share alone."""
+    stack = Stack(loss_head="chunked")
+    many = replace(LLAMA, layers=32)
+    setup = Setup(block=many, stack=stack, length=1024, strategy="fsdp2", world_size=8)
+    waiting = replace(setup, accumulates=True)
+    shared = replace(waiting, stack=replace(stack, sync_each_batch=True))
+    once, whole, each = (simulate(s).allocated_peak_bytes for s in (setup, waiting, shared))
+    trainable = states(setup).trainable
+    assert once <= each < whole
+    assert each - once <= 4 * trainable / 8
+
+
+def test_gradients_whose_states_are_on_the_host_do_not_wait_on_the_device() -> None:
+    held = Setup(block=LLAMA, length=1024, strategy="zero2", offload="optimizer")
+    alone = share(held, states(held))
+    assert alone.late == alone.last + 2 * 2 * LLAMA.vocab * LLAMA.hidden
+    assert at_least(held) < 2 * 2 * states(held).trainable

@@ -14,7 +14,8 @@ from tests.test_planner import facts, fixed, model
 from wizard.facts import GIB
 from wizard.plan import Memory
 from wizard.planner import plans
-from wizard.planner.memory import Budget, estimate, fits
+from wizard.planner.budgets import Budget
+from wizard.planner.memory import estimate, fits
 from wizard.planner.shape import shape_of
 from wizard.planner.simulated import setup_of
 from wizard.planner.tape import simulate

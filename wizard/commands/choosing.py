@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 from collections.abc import Sequence
 from typing import get_args
 
 from wizard import api
-from wizard.answers import Answers, Goal
+from wizard.answers import Answers, Goal, Policy
 from wizard.problem import Problem, ProblemError
 
 
@@ -46,10 +47,107 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
     parser.add_argument("--name", metavar="NAME", help="name of the run")
     parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
     add_machine(parser)
+    add_history(parser)
+    add_policy(parser)
     if dry_run:
         parser.add_argument(
             "--dry-run", action="store_true", help="print the script that would run, and stop"
         )
+
+
+def add_history(parser: argparse.ArgumentParser) -> None:
+    """The option that predicts without what was measured before."""
+    parser.add_argument(
+        "--no-history",
+        action="store_true",
+        help="do not correct predictions by finished runs here, nor remember them",
+    )
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    """Options that say what a run does about failures by itself."""
+    policy = parser.add_argument_group("when something fails")
+    policy.add_argument(
+        "--on-oom", choices=("next", "stop"), help="out of device memory: the next rung (next)"
+    )
+    policy.add_argument(
+        "--on-hang",
+        choices=("restart", "stop"),
+        help="ranks that hang: on from the last checkpoint (restart)",
+    )
+    policy.add_argument(
+        "--hang-seconds",
+        type=_count,
+        metavar="N",
+        help="silence, or time without a step, that counts as hung; 0 never does (600)",
+    )
+    policy.add_argument(
+        "--max-restarts", type=_count, metavar="N", help="how often to go on by itself (1)"
+    )
+    policy.add_argument(
+        "--exact",
+        action="store_true",
+        default=None,
+        help="never a rung that starts the optimizer's state anew",
+    )
+
+
+def add_order(parser: argparse.ArgumentParser) -> None:
+    """Options that say when a run begins and what follows it."""
+    parser.add_argument("--after", metavar="RUN", help="wait until this run has ended")
+    parser.add_argument(
+        "--then",
+        metavar="COMMAND",
+        help="run this when the run is over, however it ended, unless it was only stopped: "
+        "'sudo shutdown -h now'",
+    )
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 7):
+        raise argparse.ArgumentTypeError(f"a whole number is wanted, not {text!r}")
+    return int(text)
+
+
+POLICY = ("on_oom", "on_hang", "hang_seconds", "max_restarts", "exact")
+
+
+def policy_from(args: argparse.Namespace) -> Policy:
+    """What was said about failures, over the defaults."""
+    return Policy(**{key: v for key in POLICY if (v := getattr(args, key)) is not None})
+
+
+def policy_options(args: argparse.Namespace) -> list[str]:
+    """What was said about failures, as options of `run.sh`."""
+    options = []
+    for key in POLICY:
+        value = getattr(args, key)
+        if value is not None:
+            options += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return options
+
+
+def order_options(args: argparse.Namespace) -> list[str]:
+    """--after and --then as options of `run.sh`; the last takes all that follows it.
+
+    Raises ProblemError for a run that is not there, or a command with an open quote.
+    """
+    from wizard.runner.folder import find_run
+
+    options = []
+    if args.after is not None:
+        options += ["--after", str(find_run(api.runs_root(args.output), args.after))]
+    if args.then is not None:
+        try:
+            words = shlex.split(args.then)
+        except ValueError as error:
+            raise ProblemError(
+                Problem(what=f"{error}", where=f"--then {args.then!r}", exit_code=2)
+            ) from None
+        if not words:
+            raise ProblemError(Problem(what="--then is empty", fix="give a command", exit_code=2))
+        options += ["--then", *words]
+    return options
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
@@ -81,9 +179,11 @@ def answers_from(args: argparse.Namespace) -> Answers:
         data=_one_of("data", _joined(args.data), settings.pop("data", None)),
         output=args.output,
         run_name=args.name,
-        devices=_indices(args.devices),
+        devices=indices(args.devices),
         price_per_hour=_price(args.price),
         settings=settings,
+        policy=policy_from(args),
+        history=not args.no_history,
     )
     if args.preset:
         from wizard.presets import load
@@ -148,7 +248,11 @@ def _price(text: str | None) -> float | None:
     return price
 
 
-def _indices(text: str | None) -> tuple[int, ...] | None:
+def indices(text: str | None) -> tuple[int, ...] | None:
+    """The value of --devices.
+
+    Raises ProblemError.
+    """
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from wizard import api, paths
-from wizard.commands.terminal import print_exactly, print_json, say
+from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.facts import Dataset
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, many_lines
@@ -18,6 +19,7 @@ HELP = "check data: every row, and with --model what it becomes"
 DESCRIPTION = "Your data is not changed, and nothing is started or written."
 DROPPED, UNUSABLE = 3, 4
 BAR = 40
+PROGRESS_SECONDS = 5.0
 LEARNT = "#"
 """Stands around text that is learnt: the marks stay without colour."""
 
@@ -91,6 +93,7 @@ def _ask(data: str, model: str, settings: Mapping[str, Any], samples: int) -> di
     """
     from wizard.probe.preview import Preview
 
+    told = time.monotonic()
     said: dict[str, Any] = {"samples": [], "problems": [], "warnings": []}
     with Preview(data, _tokenizer(model), settings, samples) as child:
         for line in child.lines():
@@ -101,6 +104,9 @@ def _ask(data: str, model: str, settings: Mapping[str, Any], samples: int) -> di
                 said["warnings"].append(line["text"])
             elif kind == "report":
                 said["report"] = line
+            elif kind == "progress" and time.monotonic() - told >= PROGRESS_SECONDS:
+                told = time.monotonic()
+                note(f"{line['rows']:,} rows so far, {line['dropped_rows']:,} cannot be used")
     return said
 
 

@@ -54,7 +54,11 @@ def run(args: argparse.Namespace) -> int:
         source=api.checkout(),
     )
     exported = api.export(
-        choosing.answers_from(args), target, machine=args.machine, python=args.python
+        choosing.answers_from(args),
+        target,
+        machine=args.machine,
+        python=args.python,
+        policy=choosing.policy_from(args),
     )
     for line in told(exported.left):
         note(f"not carried over: {line}")

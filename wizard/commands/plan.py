@@ -6,9 +6,10 @@ import argparse
 import dataclasses
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from wizard import api
+from wizard.answers import Answers, Goal
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Facts
@@ -16,12 +17,26 @@ from wizard.wording import counted, duration, gib, gib_of, one_line, percent, se
 
 if TYPE_CHECKING:
     from engine.spec import Spec
-    from wizard.answers import Answers
     from wizard.plan import Decision, Plan
     from wizard.planner.traced import Traced
 
 HELP = "compare every way to train, with predicted memory and reasons"
 DESCRIPTION = "Nothing is started or written."
+PLANNED = frozenset(
+    {
+        "dtype",
+        "gradient_accumulation_steps",
+        "gradient_checkpointing",
+        "max_length",
+        "method",
+        "num_devices",
+        "offload",
+        "optim",
+        "per_device_train_batch_size",
+        "strategy",
+    }
+)
+"""Settings that decide how much memory and time a run takes."""
 WIDTH = 80
 """Columns the text keeps to."""
 
@@ -43,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(script_text(plans, facts, answers.run_name, answers.output))
+        print_exactly(script_text(plans, facts, answers))
         return 0
     traced = api.trace(plans[0], facts) if args.trace else None
     if args.json:
@@ -52,7 +67,12 @@ def run(args: argparse.Namespace) -> int:
             document["trace"] = dataclasses.asdict(traced)
         print_json(document)
     else:
-        for line in [*lines(plans, facts), *_elsewhere(plans, facts, answers)]:
+        further = [
+            *_without_fixed(plans, facts, answers),
+            *_other_goals(plans, facts, answers),
+            *_elsewhere(plans, facts, answers),
+        ]
+        for line in lines(plans, facts, further):
             say(line)
         for line in trace_lines(plans[0], traced) if traced else ():
             say(line)
@@ -72,24 +92,24 @@ def trace_lines(plan: Plan, traced: Traced) -> list[str]:
     from wizard.planner.traced import tensor_bytes, with_trace
 
     simulated, memory = tensor_bytes(plan.memory), with_trace(plan.memory, traced)
-    percent = 100 * (simulated / traced.allocated_peak_bytes - 1)
+    off = 100 * (simulated / traced.allocated_peak_bytes - 1)
     moments = ", ".join(f"{name} {gib(size)}" for name, size in traced.moments if name)
     verdict = "fits" if memory.fits else f"does not fit: {gib(memory.over_bytes)} over"
     return [
         f"Traced step of 1 (fake tensors on the installed libraries, {traced.seconds:.0f} s)",
         f"  tensors: {gib(traced.allocated_peak_bytes)} at the peak, in {traced.moment}; "
-        f"predicted {gib(simulated)} ({percent:+.2f} %)",
+        f"predicted {gib(simulated)} ({off:+.2f} %)",
         f"  peaks: {moments}",
         f"  with allocator and context: {gib(memory.device_bytes)} of "
         f"{gib(memory.device_budget_bytes)} per rank, {verdict}",
     ]
 
 
-def script_text(plans: Sequence[Plan], facts: Facts, name: str | None, output: str | None) -> str:
+def script_text(plans: Sequence[Plan], facts: Facts, answers: Answers) -> str:
     """The `run.sh` that `run` would write and start."""
     plan = api.best(plans)
-    name = name or api.run_name(plan, api.runs_root(output))
-    return api.render(plans, plan, facts, name)["run.sh"]
+    name = answers.run_name or api.run_name(plan, api.runs_root(answers.output))
+    return api.render(plans, plan, facts, name, answers.policy)["run.sh"]
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -117,10 +137,10 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def lines(plans: Sequence[Plan], facts: Facts) -> list[str]:
-    """The plans as text of 80 columns: a table, then the first one in full."""
+def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> list[str]:
+    """The plans as text of 80 columns: a table, what goes with it, then the first one in full."""
     table = [line for number, plan in enumerate(plans, start=1) for line in _row(number, plan)]
-    return [*_subject(facts), *table, *_detail(plans[0])]
+    return [*_subject(facts), *table, *further, *_detail(plans[0])]
 
 
 def _row(number: int, plan: Plan) -> list[str]:
@@ -219,6 +239,30 @@ def _detail(plan: Plan) -> list[str]:
         *(line for decision in plan.decisions for line in _decision(decision)),
         *(line for text in warnings(plan) for line in _wrapped(text, "", "  ")),
     ]
+
+
+def _without_fixed(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
+    """What the settings that were fixed cost: the plan without them, where it is another one."""
+    kept = {k: v for k, v in answers.settings.items() if k not in PLANNED}
+    if kept == answers.settings:
+        return []
+    best = api.make_plans(facts, dataclasses.replace(answers, settings=kept))[0]
+    if not best.fits or best.spec == plans[0].spec:
+        return []
+    names = ", ".join(name for name in answers.settings if name in PLANNED)
+    spent = _spent(best)
+    text = f"Without {names} fixed: {best.title}, {_fit(best)}{f', {spent}' if spent else ''}"
+    return _wrapped(text, "", "  ")
+
+
+def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
+    """What another goal would put first, where that is another plan."""
+    found = []
+    for goal in get_args(Goal):
+        best = api.make_plans(facts, dataclasses.replace(answers, goal=goal))[0]
+        if goal != answers.goal and best.fits and best.title != plans[0].title:
+            found += _wrapped(f"--goal {goal}: {best.title}", "  ", "    ")
+    return [f"Another goal than {answers.goal} would pick", *found] if found else []
 
 
 def _elsewhere(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:

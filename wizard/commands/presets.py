@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from wizard import api
 from wizard.commands.terminal import note, print_exactly, print_json, say
@@ -32,6 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     save = actions.add_parser("save", help="save settings under a name")
     save.add_argument("name")
     save.add_argument("--from", dest="source", metavar="NAME", help="start from this one, or file")
+    save.add_argument(
+        "--run", dest="from_run", metavar="RUN", help="start from what was fixed in this run"
+    )
+    save.add_argument("--output", metavar="DIR", help="folder that holds the runs")
     save.add_argument("--replace", action="store_true", help="in place of one of this name")
     save.add_argument("--title", default=None, help="one line shown in the list")
     save.add_argument(
@@ -117,11 +122,10 @@ def _save(args: argparse.Namespace) -> int:
     from wizard.answers import Preset
     from wizard.presets import load, save, shipped_and_saved
 
-    settings = api.parse_settings(args.pairs)
+    settings = {**_of_run(args), **api.parse_settings(args.pairs)}
     if not (settings or args.source):
-        raise ProblemError(
-            Problem(what="a preset without settings", fix="give --set or --from", exit_code=2)
-        )
+        fix = "give --set, --from, or --run of a run in which something was fixed"
+        raise ProblemError(Problem(what="a preset without settings", fix=fix, exit_code=2))
     if not args.replace and args.name in {p.name for p in shipped_and_saved()}:
         raise ProblemError(
             Problem(
@@ -140,3 +144,13 @@ def _save(args: argparse.Namespace) -> int:
     )
     say(str(save(preset)))
     return 0
+
+
+def _of_run(args: argparse.Namespace) -> dict[str, Any]:
+    """What was fixed in a run; its model and data stay with it."""
+    if args.from_run is None:
+        return {}
+    from wizard.runner.again import answers_of
+    from wizard.runner.folder import find_run
+
+    return dict(answers_of(find_run(api.runs_root(args.output), args.from_run)).settings)

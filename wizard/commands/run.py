@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from wizard import api
+from wizard.answers import Answers
 from wizard.commands import choosing, plan
 from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, say
 from wizard.commands.watching import watch
@@ -23,6 +25,12 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     choosing.add_arguments(parser)
+    add_starting(parser)
+
+
+def add_starting(parser: argparse.ArgumentParser) -> None:
+    """Options that say how a run is started."""
+    choosing.add_order(parser)
     parser.add_argument("--yes", action="store_true", help="start without asking")
     parser.add_argument("--follow", action="store_true", help="stay and show the run")
     parser.add_argument("--plain", action="store_true", help="follow with plain lines")
@@ -33,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan, write, start."""
     answers = choosing.answers_from(args)
+    return plan_and_start(answers, args)
+
+
+def plan_and_start(answers: Answers, args: argparse.Namespace) -> int:
+    """What is left when the answers are known; `args` say how to start."""
+    options = choosing.order_options(args)
     if args.machine and not (args.dry_run or args.write_only):
         raise ProblemError(api.elsewhere(args.machine))
     if not (args.yes or args.dry_run or args.write_only or is_interactive()):
@@ -40,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(plan.script_text(plans, facts, answers.run_name, answers.output))
+        print_exactly(plan.script_text(plans, facts, answers))
         return 0
     chosen = api.best(plans)
     if args.yes or args.write_only:
@@ -51,19 +65,20 @@ def run(args: argparse.Namespace) -> int:
         return 1
     root = api.runs_root(answers.output)
     name = answers.run_name or api.run_name(chosen, root)
-    folder = api.write_run(plans, chosen, facts, name, root)
+    folder = api.write_run(plans, chosen, facts, name, root, answers.policy)
     if not args.write_only:
-        api.start(folder)
-    return _tell(folder, args)
+        api.start(folder, *options)
+    return tell(folder, args, options)
 
 
-def _tell(folder: Path, args: argparse.Namespace) -> int:
+def tell(folder: Path, args: argparse.Namespace, options: Sequence[str] = ()) -> int:
+    """Say where a run is and how to see it, or show it; the exit code."""
     if args.json:
         print_json({"schema": 1, "run": folder.name, "folder": str(folder)})
     else:
         say(str(folder))
     if args.write_only:
-        note(f"not started: bash {shlex.quote(str(folder / 'run.sh'))}")
+        note(f"not started: {shlex.join(['bash', str(folder / 'run.sh'), *options])}")
     elif args.follow:
         return watch(folder, plain=args.plain)
     else:

@@ -33,6 +33,17 @@ def note(text: str) -> None:
     print(one_line(text), file=sys.stderr, flush=True)
 
 
+def announce(text: str) -> None:
+    """Ring the bell and, where the terminal can, show a line on the desktop (OSC 9)."""
+    from wizard.wording import one_line
+
+    if not sys.stderr.isatty():
+        return
+    shows = os.environ.get("TERM", "dumb") not in ("", "dumb", "linux")
+    note_on_desktop = f"\x1b]9;{one_line(text)}\x1b\\" if shows else ""
+    print(f"{note_on_desktop}\a", end="", file=sys.stderr, flush=True)
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     print_exactly(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

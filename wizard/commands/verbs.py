@@ -30,8 +30,8 @@ def verbs(machine: str | None = None) -> Verbs:
     from wizard.probe.machine import find
     from wizard.probe.model import read_model
     from wizard.runner import stop
-    from wizard.runner.folder import list_runs
-    from wizard.runner.follow import Follower
+    from wizard.runner.folder import keep_new, list_runs
+    from wizard.runner.follow import Follower, frames
     from wizard.runner.logs import tail
 
     root = paths.runs()
@@ -49,6 +49,8 @@ def verbs(machine: str | None = None) -> Verbs:
         stop=lambda folder, now: stop.now(folder) if now else stop.request(folder),
         run_details=run_details,
         read_log=lambda folder, rank: tail(folder, rank, LOG_LINES),
+        replay=frames,
+        keep_picture=keep_new,
         suggested_model=_suggested_model(),
     )
 

@@ -1,19 +1,40 @@
-"""Seeing a run: full screen in a terminal, plain lines elsewhere."""
+"""Seeing a run: full screen in a terminal, plain lines elsewhere, JSON for programs."""
 
 from __future__ import annotations
 
-import dataclasses
-import shlex
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED
-from wizard import wording
-from wizard.commands.terminal import is_interactive, note, print_json, say
+from engine.events import EXIT_OK, EXIT_STOPPED
+from wizard import configuration, paths
+from wizard.advice import advise
+from wizard.commands.terminal import (
+    announce,
+    is_interactive,
+    note,
+    print_exactly,
+    print_json,
+    say,
+)
+from wizard.dashboard.predicted import predicted
 from wizard.dashboard.state import RunState
+from wizard.dashboard.view import View, view_of
+from wizard.dashboard.words import (
+    as_json,
+    ending,
+    finding_line,
+    news,
+    present,
+    sentence,
+)
+from wizard.problem import ProblemError
 
-POLL_SECONDS = 0.5
+__all__ = ["ending", "exit_code", "news", "snapshot", "speak", "stream_json", "watch"]
+
+POLL_SECONDS, PART_SECONDS = 0.5, 0.2
+"""Between two looks at a run, and how long a part of a long history is read."""
 LOST = 70
 """What watching a run ends with whose end nobody recorded."""
 
@@ -29,37 +50,76 @@ def watch(folder: Path, *, plain: bool = False, leave_when_done: bool = False) -
 
 def watch_plain(folder: Path) -> int:
     """Print a line for each thing that happens, until the run ends."""
-    from wizard.runner.follow import Follower
-
-    follower = Follower(folder)
-    seen = RunState()
+    seen, told = RunState(), frozenset[str]()
+    view = View()
     try:
-        while True:
-            state = follower.poll()
-            for line in news(seen, state):
+        for view in views(folder, POLL_SECONDS):
+            for line in news(seen, view.state):
                 say(line)
-            if state.ended:
-                for line in next_steps(folder, state):
-                    note(line)
-                return exit_code(state)
-            seen = state
-            time.sleep(POLL_SECONDS)
+            for finding in view.findings:
+                if finding.kind not in told and finding.severity != "info":
+                    say(finding_line(finding))
+            told = frozenset(finding.kind for finding in view.findings)
+            seen = view.state
     except KeyboardInterrupt:
-        note(f"left; the run goes on: tunewright watch {folder}")
+        return _left(folder)
+    return _ended(folder, view)
+
+
+def speak(folder: Path, every: float) -> int:
+    """Print a sentence every so many seconds, until the run ends."""
+    view = View()
+    try:
+        for view in views(folder, every):
+            say(sentence(view))
+    except KeyboardInterrupt:
+        return _left(folder)
+    return _ended(folder, view)
+
+
+def stream_json(folder: Path, every: float) -> int:
+    """Print a line of JSON whenever something changed, at most every so many seconds."""
+    before, view = None, View()
+    try:
+        for view in views(folder, every):
+            if view != before:
+                line = json.dumps(as_json(view), ensure_ascii=False, allow_nan=False)
+                print_exactly(line + "\n")
+            before = view
+    except KeyboardInterrupt:
         return EXIT_OK
+    return exit_code(view.state)
 
 
-def snapshot(folder: Path, *, as_json: bool) -> int:
+def snapshot(folder: Path, *, as_json_document: bool) -> int:
     """Print the present state; the run's exit code, 0 when it still runs."""
+    view = next(views(folder, 0.0))
+    if as_json_document:
+        print_json(as_json(view))
+    else:
+        for line in present(view):
+            say(line)
+    return exit_code(view.state)
+
+
+def views(folder: Path, every: float) -> Iterator[View]:
+    """What is known of a run, every so many seconds, the last one after its end.
+
+    The history of a long run is read in between.
+    """
+    from wizard.runner.folder import read_json
     from wizard.runner.follow import Follower
 
-    state = Follower(folder).poll()
-    if as_json:
-        print_json({"schema": 1, **dataclasses.asdict(state)})
-    else:
-        for line in present(state):
-            say(line)
-    return exit_code(state)
+    follower, plan = Follower(folder), predicted(read_json(folder / "plan.json"))
+    while True:
+        state = follower.poll(PART_SECONDS)
+        yield view_of(state, plan, (), time.time())
+        if state.ended and state.history_share >= 1:
+            return
+        until = time.monotonic() + every
+        while state.history_share < 1 and time.monotonic() < until:
+            state = follower.poll(PART_SECONDS)
+        time.sleep(max(until - time.monotonic(), 0.0))
 
 
 def exit_code(state: RunState) -> int:
@@ -69,74 +129,46 @@ def exit_code(state: RunState) -> int:
     return LOST if state.lost else EXIT_OK
 
 
-def present(state: RunState) -> list[str]:
-    """The whole state in a few lines."""
-    ranks = [
-        f"rank {rank.rank}: {rank.phase or 'unknown'}, step {_or_unknown(rank.step)}, "
-        f"{wording.duration(rank.step_seconds)} a step, {wording.speed(rank.tokens_per_second)}"
-        for _, rank in sorted(state.ranks.items())
-    ]
-    return [
-        f"{state.name}: {ending(state) if state.ended else state.phase or 'starting'}",
-        step_line(state),
-        *ranks,
-    ]
+def _left(folder: Path) -> int:
+    note(f"left; the run goes on: tunewright watch {folder}")
+    return EXIT_OK
 
 
-def news(before: RunState, now: RunState) -> Iterator[str]:
-    """Lines for what changed between two states."""
-    if now.attempt != before.attempt:
-        yield f"attempt {now.attempt}, rung {now.rung}"
-    if now.phase != before.phase and now.phase is not None and not now.ended:
-        yield f"{now.phase}" + (f": {now.detail}" if now.detail else "")
-    for warning in now.warnings[len(before.warnings) :]:
-        yield f"(!) {_who(warning.rank)}{warning.text}"
-    if now.losses and now.losses[-1:] != before.losses[-1:]:
-        yield step_line(now)
-    for saved in now.saved[len(before.saved) :]:
-        yield f"saved {saved.path} ({wording.gib(saved.bytes)})"
-    if now.ended:
-        yield ending(now)
-
-
-def step_line(state: RunState) -> str:
-    """The newest step whose loss is known, as one sentence."""
-    step, loss = state.losses[-1] if state.losses else (state.step, None)
-    left = state.eta_seconds()
-    parts = (
-        f"step {_or_unknown(step)} of {_or_unknown(state.total_steps)}",
-        f"loss {wording.loss(loss)}",
-        wording.speed(state.tokens_per_second),
-        "" if left is None or state.ended else f"{wording.duration(left)} left",
-    )
-    return (
-        ", ".join(part for part in parts if part and wording.UNKNOWN not in part) or "no step yet"
-    )
-
-
-def ending(state: RunState) -> str:
-    """How the run ended."""
-    if state.exit_code is None:
-        return "lost: its processes are gone and nobody recorded how it ended"
-    meaning = EXIT_MEANING.get(state.exit_code, "an unexpected error")
-    text = f"ended with {state.exit_code}: {meaning}"
-    if state.failure is not None:
-        text += f"; {_who(state.failure.rank)}{state.failure.failure}: {state.failure.message}"
-    return text
+def _ended(folder: Path, view: View) -> int:
+    if configuration.read().bell:
+        announce(f"{view.state.name}: {ending(view.state)}")
+    for line in next_steps(folder, view.state):
+        note(line)
+    return exit_code(view.state)
 
 
 def next_steps(folder: Path, state: RunState) -> list[str]:
-    """What can be done with a run that ended."""
-    if state.exit_code == EXIT_OK:
-        return [f"talk to it: tunewright chat {shlex.quote(str(folder))}"]
-    if state.exit_code == EXIT_STOPPED:
-        return [f"go on with it: bash {shlex.quote(str(folder / 'run.sh'))} --resume"]
-    return []
+    """Why a run ended, and what can be done about it."""
+    from wizard.runner.folder import summary
+
+    recorded = summary(folder)
+    told = state.failure.rank if state.failure else None
+    found = advise(
+        _as_named(folder),
+        exit_code=state.exit_code,
+        failure=state.failure.failure if state.failure else recorded.failure,
+        rank=recorded.failed_rank if told is None else told,
+        learning_rate=_learning_rate(folder),
+        rebooted=recorded.rebooted,
+    )
+    cause = [] if state.exit_code in (EXIT_OK, EXIT_STOPPED) else [found.cause]
+    return [*cause, *(f"{action.label}: {action.command}" for action in found.actions)]
 
 
-def _who(rank: int | None) -> str:
-    return "" if rank is None else f"rank {rank}: "
+def _as_named(folder: Path) -> str:
+    """The run as a command finds it: by name in the user's own runs folder."""
+    return folder.name if folder.parent == paths.runs() else str(folder)
 
 
-def _or_unknown(number: int | None) -> str:
-    return wording.UNKNOWN if number is None else str(number)
+def _learning_rate(folder: Path) -> float | None:
+    from wizard.runner.again import read_spec
+
+    try:
+        return read_spec(folder).training.learning_rate
+    except ProblemError:
+        return None

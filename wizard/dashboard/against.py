@@ -1,21 +1,18 @@
-"""What is measured now beside what the plan said, and the lines that sum a run up."""
+"""The lines that sum a run up: where it is, how far, and what it waits for or how it ended."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from textual.content import Content
 
 from engine.events import EXIT_MEANING, EXIT_STOPPED
 from wizard import wording
-from wizard.dashboard.ranks import memory_bytes, on_device
-from wizard.dashboard.state import RankState, RunState
-from wizard.widgets.table import pairs
+from wizard.dashboard.state import RunState
 
 STALE_SECONDS = 15.0
+NARROW_NAME = 14
 WAITING = "waiting for the first word of the run"
 
 
@@ -37,10 +34,11 @@ def is_stale(state: RunState, now: float) -> bool:
     return now - state.updated > STALE_SECONDS
 
 
-def summary(state: RunState, name: str, now: float) -> Content:
-    """Name, state, step, epoch, time left."""
+def summary(state: RunState, name: str, now: float, width: int = 140) -> Content:
+    """Name, state, step, epoch, time left; a narrow screen has room for little of the name."""
+    name = wording.shorten(name, NARROW_NAME) if width < 80 else name
     parts = [f"step {wording.cell(state.step) or '-'} / {wording.cell(state.total_steps) or '-'}"]
-    if state.epoch is not None:
+    if state.epoch is not None and width >= 80:
         parts.append(f"epoch {state.epoch:.2f}")
     if not state.ended and state.step is not None:
         parts.append(f"ETA {wording.duration(state.eta_seconds())}")
@@ -64,7 +62,9 @@ def progress(state: RunState, now: float, width: int) -> str:
     end = state.updated if state.ended else now
     gone = "" if state.started is None or end is None else wording.duration(end - state.started)
     age = "" if state.updated is None else f"updated {wording.duration(now - state.updated)} ago"
-    words = "   ".join(part for part in (share, f"{gone} gone" if gone else "", age) if part)
+    read = "" if state.history_share >= 1 else f"history {100 * state.history_share:.0f} % read"
+    told = (share, f"{gone} gone" if gone else "", age, read)
+    words = "   ".join(part for part in told if part)
     bar = wording.bar(done or 0, state.total_steps or 1, max(width - len(words) - 3, 10))
     return f"{bar}   {words}"
 
@@ -112,68 +112,3 @@ def hint(state: RunState, run: Path, running: str) -> str:
 def resume_command(run: Path) -> str:
     """The command that continues a run from its newest checkpoint."""
     return f"bash {shlex.quote(wording.one_line(run / 'run.sh'))} --resume"
-
-
-def against_plan(state: RunState, plan: Mapping[str, Any] | None, width: int) -> Content:
-    """What is known now, and the plan's numbers."""
-    memory = (plan or {}).get("memory")
-    memory = memory if isinstance(memory, Mapping) else {}
-    predicted, budget = memory.get("device_bytes"), memory.get("device_budget_bytes")
-    kind = "memory" if on_device(state) else "process memory"
-    now, peak = _most(state, memory_bytes), _most(state, _peak)
-    steps = None if state.total_steps else (plan or {}).get("steps")
-    bar = wording.bar(peak, budget, 16) + " " if width >= 40 else ""
-    rows = [
-        ("planned steps", steps, wording.count),
-        ("loss", state.loss, wording.loss),
-        ("speed", state.tokens_per_second, wording.speed),
-        ("step", state.step_seconds, wording.duration),
-        (kind, now, wording.gib),
-        ("  peak", peak, wording.gib),
-        ("  predicted" if now else "peak, predicted", predicted, wording.gib),
-        ("  of budget" if now else "budget of a rank", budget, lambda b: bar + wording.gib(b)),
-        ("learning rate", state.learning_rate, _short),
-        ("grad norm", state.grad_norm, _short),
-    ]
-    return pairs([(name, said(value)) for name, value, said in rows if value is not None])
-
-
-def rank_detail(rank: RankState) -> list[str]:
-    """Everything known of one rank; what is not known is left out."""
-    groups = (
-        (("failed", rank.failure and f"{rank.failure.failure}: {rank.failure.message}"),),
-        (
-            ("a step: own work", _seconds(rank.own_seconds)),
-            ("waiting", _seconds(rank.wait_seconds)),
-            ("data", _seconds(rank.data_seconds)),
-        ),
-        (
-            ("peak", None if _peak(rank) is None else wording.gib(_peak(rank))),
-            ("clock", None if rank.sm_clock_mhz is None else f"{rank.sm_clock_mhz:.0f} MHz"),
-            ("exit code", rank.exit_code),
-            ("pid", rank.pid),
-            ("host", rank.host),
-        ),
-        (("device", rank.device), ("uuid", rank.uuid)),
-    )
-    lines = ("   ".join(f"{name} {v}" for name, v in group if v is not None) for group in groups)
-    return [line for line in lines if line]
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:.3f} s"
-
-
-def _peak(rank: RankState) -> float | None:
-    if rank.memory_peak_bytes is not None:
-        return rank.memory_peak_bytes
-    return rank.process_memory_peak_bytes
-
-
-def _most(state: RunState, amount: Any) -> float | None:
-    known = [value for rank in state.ranks.values() if (value := amount(rank)) is not None]
-    return max(known, default=None)
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}"

@@ -1,9 +1,10 @@
-"""The loss over the steps, drawn with as many points as there are columns."""
+"""What was measured over the steps, drawn with as many points as there are columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -11,13 +12,50 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from wizard import wording
-from wizard.dashboard.state import RunState
-from wizard.widgets.panel import name_box
+from wizard.dashboard.state import Row, RunState
+from wizard.widgets.panel import name_box, redraw
 
 if TYPE_CHECKING:
     from textual_plotext import PlotextPlot
 
 Point = tuple[int, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One curve."""
+
+    name: str
+    of: Callable[[Row], float | None]
+    word: Callable[[float], str]
+    """A value in words."""
+
+
+METRICS = (
+    Metric(name="loss", of=lambda row: row.loss, word=wording.loss),
+    Metric(name="lr", of=lambda row: row.learning_rate, word="{:.3g}".format),
+    Metric(name="grad norm", of=lambda row: row.grad_norm, word="{:.3g}".format),
+    Metric(name="tok/s", of=lambda row: row.tokens_per_second, word="{:,.0f}".format),
+    Metric(
+        name="memory GiB",
+        of=lambda row: None if row.memory_bytes is None else row.memory_bytes / wording.GIB,
+        word="{:.2f} GiB".format,
+    ),
+)
+
+
+def points(state: RunState, metric: Metric) -> list[Point]:
+    """(step, value) where the value is known."""
+    return [(row.step, value) for row in state.history if (value := metric.of(row)) is not None]
+
+
+def eval_points(state: RunState) -> list[Point]:
+    """(step, loss) of the evaluations."""
+    return [
+        (found.step, found.metrics["eval_loss"])
+        for found in state.evals
+        if found.step is not None and "eval_loss" in found.metrics
+    ]
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
@@ -36,54 +74,73 @@ def whole_ticks(first: int, last: int, most: int = 5) -> list[int]:
     return sorted({round(first + (last - first) * part / parts) for part in range(most)})
 
 
-class LossChart(Vertical):
-    """Waits for the second loss before it loads what draws."""
+class Chart(Vertical):
+    """One metric; it waits for the second value before it loads what draws."""
 
     DEFAULT_CSS = """
-    LossChart { border: round; }
+    Chart { border: round; }
+    Chart > Static { padding: 0 1; }
     """
 
-    def __init__(self) -> None:
-        super().__init__(id="chart")
+    def __init__(self, *, id: str, metric: int = 0) -> None:  # noqa: A002 – Textual's own name
+        super().__init__(id=id)
+        self.metric = metric
         self._plot: PlotextPlot | None = None
         self._drawn: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
         """Words until there is something to draw."""
-        yield Static("No loss yet.", id="no-loss", markup=False)
+        yield Static(markup=False)
 
-    def on_mount(self) -> None:
-        """Name the box."""
-        name_box(self, "Loss")
-
-    def show(self, state: RunState) -> None:
-        """Draw the losses if they changed."""
-        if len(state.losses) < 2:
+    def show(self, state: RunState, waiting: str) -> None:
+        """Draw the metric if it changed; `waiting` stands there while there is nothing to draw."""
+        metric = METRICS[self.metric]
+        curve = points(state, metric)
+        words = self.query_one("Chart > Static", Static)
+        if len(curve) < 2:
+            launching = state.step is None and not state.ended
+            if launching:
+                name_box(self, "Launch")
+            else:
+                self._title(metric, "", [])
+            words.display = True
+            redraw(words, waiting if launching else f"No {metric.name} yet.")
+            if self._plot is not None:
+                self._plot.display = False
+            self._drawn = ()
             return
-        drawn = (state.losses[-1], len(state.losses), self.size)
+        evals = eval_points(state) if metric.name == "loss" else []
+        drawn = (self.metric, curve[0], curve[-1], len(curve), len(evals), self.size)
         if drawn == self._drawn:
             return
         self._drawn = drawn
-        first, last = state.losses[0][1], state.losses[-1][1]
-        name_box(self, f"Loss   {wording.loss(first)} → {wording.loss(last)}", "step")
-        self._draw(thinned(state.losses, max(2 * self.size.width - 16, 16)))
+        words.display = False
+        self._title(metric, f"{metric.word(curve[0][1])} → {metric.word(curve[-1][1])}", evals)
+        self._draw(thinned(curve, max(2 * self.size.width - 16, 16)), evals)
 
-    def _draw(self, points: Sequence[Point]) -> None:
+    def _title(self, metric: Metric, values: str, evals: Sequence[Point]) -> None:
+        wide = self.size.width >= 60
+        names = [f"[{m.name}]" if m is metric else m.name for m in METRICS]
+        tabs = "  ".join(names) if wide else metric.name
+        best = min((value for _, value in evals), default=None)
+        note = "step" if best is None else f"o eval, best {best:.4f}   step"
+        name_box(self, f"{tabs}   {values}".rstrip(), note)
+
+    def _draw(self, curve: Sequence[Point], evals: Sequence[Point]) -> None:
         plot = self._plot or self._load()
-        plot.plt.clear_data()
-        plot.plt.plot(
-            [step for step, _ in points],
-            [loss for _, loss in points],
-            marker="braille",
-            color="cyan+",
-        )
-        plot.plt.xticks(whole_ticks(points[0][0], points[-1][0]))
+        plot.display = True
+        plt = plot.plt
+        plt.clear_data()
+        xs, ys = [step for step, _ in curve], [value for _, value in curve]
+        plt.plot(xs, ys, marker="braille", color="cyan+")
+        if evals:
+            plt.scatter([s for s, _ in evals], [v for _, v in evals], marker="o", color="orange+")
+        plt.xticks(whole_ticks(curve[0][0], curve[-1][0]))
         plot.refresh()
 
     def _load(self) -> PlotextPlot:
         from textual_plotext import PlotextPlot
 
         self._plot = PlotextPlot()
-        self.query_one("#no-loss").remove()
         self.mount(self._plot)
         return self._plot

@@ -1,181 +1,226 @@
-"""The table of ranks: one row each, what is not known is blank."""
+"""The table of ranks: slowest first, by host, or as a map where there are too many to list."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from statistics import median
 
-from rich.cells import cell_len
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from wizard import wording
+from wizard.dashboard.health_ranks import SLOW_SHARE
+from wizard.dashboard.rank_columns import MARGIN, RankColumn, Shown, gib, rank_columns
 from wizard.dashboard.state import RankState, RunState
 from wizard.widgets.panel import name_box, redraw
-from wizard.widgets.table import GAP, SHORTEST, Column, lines
+from wizard.widgets.table import lines
 
-DEVICE_CHARS = 20
-MARGIN = 7
-"""Cells of the screen's width that border, padding, scrollbar and the mark of a row take."""
+MAP_FROM = 65
+"""Ranks from which a map is drawn over the table."""
+RATHER_SLOW = 1.05
+ORDERS = ("slowest", "rank", "memory", "host")
+MARKS = {
+    "X": ("failed", "$text-error"),
+    "?": ("silent", "$text-error"),
+    "#": (f"over {100 * (SLOW_SHARE - 1):.0f} % slow", "$text-warning"),
+    "+": (f"over {100 * (RATHER_SLOW - 1):.0f} %", "$text-accent"),
+    "~": ("not training", "$text-secondary"),
+    ".": ("ok", "$text-success"),
+    " ": ("not heard of", ""),
+}
+"""Mark of a rank in the map → what it means and its colour; the gravest first."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankColumn:
-    """A column of the table, and the narrowest screen that shows it."""
-
-    column: Column
-    cell: Callable[[RankState, RunState], str]
-    from_width: int = 0
-    meaning: str = ""
-    """What help says of it."""
-
-
-DROPPED_FIRST = ("W", "W / cap", "°C", "util", "host", "wait s", "own s", "s/step", "device")
-"""Columns that give way, in this order, where a row would not fit on its line."""
-
-
-def _gib(memory_bytes: float | None) -> str:
-    return wording.cell(None if memory_bytes is None else memory_bytes / wording.GIB, 1)
+Part = tuple[str, str]
+"""(text, style)"""
 
 
-def memory_bytes(rank: RankState) -> float | None:
-    """What the rank holds now: on its device, or of the process where there is none."""
-    if rank.memory_allocated_bytes is not None:
-        return rank.memory_allocated_bytes
-    return rank.process_memory_bytes
-
-
-def on_device(state: RunState) -> bool:
-    """Whether any rank reports device memory; otherwise memory means that of the process."""
-    return any(rank.memory_allocated_bytes is not None for rank in state.ranks.values())
-
-
-def _state(rank: RankState, state: RunState) -> str:
+def mark(rank: RankState | None, shown: Shown) -> str:
+    """One character for a rank."""
+    if rank is None:
+        return " "
     if rank.failure is not None:
-        return f"FAILED {rank.failure.failure}"
-    if rank.rank in state.stale:
-        return "SILENT"
-    phase = rank.phase or ""
-    if phase in ("", "training", "done", "stopped", "failed") or rank.phase_seconds is None:
-        return {"training": "ok"}.get(phase, phase)
-    return f"{phase} {wording.duration(rank.phase_seconds)}"
+        return "X"
+    if rank.rank in shown.state.stale:
+        return "?"
+    if rank.phase != "training":
+        return "~"
+    share = shown.shares.get(rank.rank, 1.0)
+    return "#" if share > SLOW_SHARE else "+" if share > RATHER_SLOW else "."
 
 
-def _number(
-    title: str, cell: Callable[[RankState], str], from_width: int = 0, meaning: str = ""
-) -> RankColumn:
-    return RankColumn(
-        column=Column(title=title, right=True),
-        cell=lambda rank, _: cell(rank),
-        from_width=from_width,
-        meaning=meaning,
-    )
+def ordered(shown: Shown, order: str) -> list[RankState]:
+    """The ranks as the table lists them; alike ones by number, so that rows stay where they are."""
+    ranks = [shown.state.ranks[number] for number in sorted(shown.state.ranks)]
+    if order == "memory":
+        ranks.sort(key=lambda rank: -round((rank.held_bytes or 0.0) / wording.GIB, 1))
+    elif order == "host":
+        ranks.sort(key=lambda rank: rank.host or "")
+    elif order == "slowest":
+        grave = list(MARKS)
+        ranks.sort(key=lambda rank: (grave.index(mark(rank, shown)), -_slow(rank, shown)))
+    return ranks
 
 
-def short_device(name: str) -> str:
-    """A device's name without its maker, which all share: `RTX 4090`."""
-    for maker in ("NVIDIA ", "GeForce ", "AMD ", "Instinct "):
-        name = name.removeprefix(maker)
-    return wording.cut(name, DEVICE_CHARS)
+def _slow(rank: RankState, shown: Shown) -> float:
+    share = shown.shares.get(rank.rank, 1.0)
+    return round(share, 2) if share > RATHER_SLOW else 1.0
 
 
-def _utilization(rank: RankState) -> str:
-    return "" if rank.utilization_percent is None else f"{rank.utilization_percent:.0f}%"
-
-
-def _power(rank: RankState) -> str:
-    cap = wording.cell(rank.power_cap_w)
-    return wording.cell(rank.power_w) + (f" / {cap}" if cap else "")
-
-
-def rank_columns(state: RunState, width: int) -> list[RankColumn]:
-    """The columns a screen of this width shows, so many that a row keeps to its line."""
-    columns = [column for column in _all_columns(state, width) if width >= column.from_width]
-    for title in DROPPED_FIRST:
-        if _needed(columns, state) <= width - MARGIN:
-            break
-        columns = [column for column in columns if column.column.title != title]
-    return columns
-
-
-def _needed(columns: Sequence[RankColumn], state: RunState) -> int:
-    """Cells that the longest row takes when what is flexible has given way."""
-    widths = [max(cell_len(text) for text in (c.column.title, *_cells(c, state))) for c in columns]
-    given = [
-        min(width, SHORTEST) if c.column.flexible else width
-        for c, width in zip(columns, widths, strict=True)
+def rank_map(shown: Shown, width: int, most_lines: int) -> list[list[Part]]:
+    """Lines of marks, the number of the first rank before each; a mark may stand for several."""
+    state = shown.state
+    count = max(state.world_size or 0, max(state.ranks, default=-1) + 1)
+    label = len(str(count)) + 1
+    wide = max(width - label, 8) // 8 * 8
+    each = max(1, math.ceil(count / (wide * max(most_lines, 1))))
+    groups = [
+        min((mark(state.ranks.get(n), shown) for n in range(at, min(at + each, count))), key=_grave)
+        for at in range(0, count, each)
     ]
-    return sum(given) + GAP * (len(given) - 1)
+    found = []
+    for at in range(0, len(groups), wide):
+        row = "".join(groups[at : at + wide])
+        found.append([(f"{at * each:>{label - 1}} ", "$foreground-muted"), *_coloured(row)])
+    return found
 
 
-def _cells(column: RankColumn, state: RunState) -> list[str]:
-    return [wording.one_line(column.cell(rank, state)) for rank in state.ranks.values()]
+def _grave(character: str) -> int:
+    return list(MARKS).index(character)
 
 
-def _all_columns(state: RunState, width: int) -> list[RankColumn]:
-    if on_device(state):
-        memory, held = "mem GiB", "memory it holds on its device"
-    else:
-        memory, held = "proc GiB", "memory of its process"
-    columns = [
-        _number("rank", lambda r: str(r.rank)),
-        RankColumn(
-            column=Column(title="device", flexible=True),
-            cell=lambda r, _: short_device(r.device or ""),
-        ),
-        RankColumn(
-            column=Column(title="host", flexible=True),
-            cell=lambda r, _: wording.shorten(r.host or "", DEVICE_CHARS),
-            from_width=120,
-        ),
-        _number("step", lambda r: wording.cell(r.step)),
-        _number("s/step", lambda r: wording.cell(r.step_seconds, 2), 0, "seconds of a step"),
-        _number("own s", lambda r: wording.cell(r.own_seconds, 2), 120, "its own work in a step"),
-        _number("wait s", lambda r: wording.cell(r.wait_seconds, 2), 70, "waiting for the others"),
-        _number("tok/s", lambda r: wording.cell(r.tokens_per_second), 0, "tokens a second"),
-        _number(memory, lambda r: _gib(memory_bytes(r)), 0, held),
-        _number("util", _utilization, 76, "how busy its device is"),
-        _number("°C", lambda r: wording.cell(r.temperature_c), 76),
-        _number("W", lambda r: wording.cell(r.power_w), 76),
-        RankColumn(column=Column(title="state"), cell=_state),
-    ]
-    if width >= 120:
-        columns[-2] = _number("W / cap", _power)
-    return columns
+def _coloured(row: str) -> list[Part]:
+    """The row in pieces of one colour each."""
+    pieces: list[Part] = []
+    for character in row:
+        style = MARKS[character][1]
+        if pieces and pieces[-1][1] == style:
+            pieces[-1] = (pieces[-1][0] + character, style)
+        else:
+            pieces.append((character, style))
+    return pieces
 
 
-class RankTable(VerticalScroll):
-    """All ranks in order; the picked one is marked by `>`."""
+def legend(shown: Shown) -> str:
+    """What the marks in the map mean, of those that are there."""
+    state = shown.state
+    there = {mark(rank, shown) for rank in state.ranks.values()}
+    return "  ".join(f"{m} {meaning}" for m, (meaning, _) in MARKS.items() if m in there)
+
+
+def summary_line(shown: Shown, ranks: Sequence[RankState]) -> str:
+    """Many ranks in one line: `8 ranks, median 1.02 s, spread 4 %, 17.9 GiB at most`."""
+    seconds = [rank.own_seconds for rank in ranks if rank.own_seconds is not None]
+    seconds = seconds or [rank.step_seconds for rank in ranks if rank.step_seconds is not None]
+    held = [rank.held_bytes for rank in ranks if rank.held_bytes is not None]
+    parts = [wording.counted(len(ranks), "rank")]
+    if seconds:
+        middle = median(seconds)
+        parts.append(f"median {middle:.2f} s")
+        if middle > 0:
+            parts.append(f"spread {100 * (max(seconds) - min(seconds)) / middle:.0f} %")
+    if held:
+        parts.append(f"{gib(max(held))} GiB at most")
+    odd = sum(mark(rank, shown) not in ".+" for rank in ranks)
+    return ", ".join(parts) + (f", {odd} not ok" if odd else "")
+
+
+def table(
+    shown: Shown, *, width: int, room: int, order: str, first: int, picked: int | None
+) -> list[list[Part]]:
+    """The box's lines: map, header, rows from the `first` on, and what does not fit in words."""
+    found: list[list[Part]] = []
+    if len(shown.state.ranks) >= MAP_FROM:
+        found += rank_map(shown, width - 4, max(room // 3, 1))
+        room -= len(found)
+    rows = _rows(shown, ordered(shown, order), order)
+    body = room - 1
+    over = len(rows) > body
+    part = rows[first : first + body - over] if over else rows
+    ranks = [row for row in part if isinstance(row, RankState)]
+    columns = rank_columns(shown, width, ranks)
+    found += _drawn(shown, columns, part, width, picked)
+    if over:
+        rest = [row for row in rows if isinstance(row, RankState) and row not in ranks]
+        more = wording.cut(f"  ... {summary_line(shown, rest)}", width - MARGIN - 5)
+        found.append([(f"{more}   j/k", "$foreground-muted")])
+    return found
+
+
+def _rows(shown: Shown, ranks: Sequence[RankState], order: str) -> list[RankState | str]:
+    """Ranks, and by host a line over each host's."""
+    if order != "host":
+        return list(ranks)
+    rows: list[RankState | str] = []
+    hosts: dict[str, list[RankState]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank.host or "unknown host", []).append(rank)
+    for host, of_host in hosts.items():
+        rows += [f"{wording.one_line(host)}: {summary_line(shown, of_host)}", *of_host]
+    return rows
+
+
+def _drawn(
+    shown: Shown,
+    columns: Sequence[RankColumn],
+    rows: Sequence[RankState | str],
+    width: int,
+    picked: int | None,
+) -> list[list[Part]]:
+    ranks = [row for row in rows if isinstance(row, RankState)]
+    cells = [tuple(c.cell(rank, shown) for c in columns) for rank in ranks]
+    head, *body = lines([c.column for c in columns], cells, max(width - MARGIN, 40))
+    found = [[("  " + head, "$foreground-muted")]]
+    texts = iter(body)
+    for row in rows:
+        if isinstance(row, str):
+            found.append([(row, "bold")])
+            continue
+        chosen = row.rank == picked
+        style = MARKS[mark(row, shown)][1] if mark(row, shown) in "X?#" else ""
+        style = f"bold {style}".strip() if chosen else style
+        found.append([(("> " if chosen else "  ") + next(texts), style)])
+    return found
+
+
+class RankTable(Static):
+    """All ranks; the picked one is marked by `>`."""
 
     DEFAULT_CSS = """
-    RankTable { border: round; padding: 0 1; height: auto; }
-    RankTable > Static { width: 1fr; text-wrap: nowrap; }
+    RankTable { border: round; padding: 0 1; text-wrap: nowrap; }
     """
 
     def __init__(self) -> None:
-        super().__init__(id="ranks")
+        super().__init__(id="ranks", markup=False)
+        self.order = ORDERS[0]
+        self.first = 0
+        """The row shown first."""
+        self._room = 1
 
-    def compose(self) -> ComposeResult:
-        """One text."""
-        yield Static(markup=False)
+    def rows_wanted(self, state: RunState) -> int:
+        """Lines within the border that would show everything."""
+        ranks = len(state.ranks)
+        heads = len({rank.host for rank in state.ranks.values()}) if self.order == "host" else 0
+        return 1 + ranks + heads + (8 if ranks >= MAP_FROM else 0)
 
-    def on_mount(self) -> None:
-        """Name the box."""
-        name_box(self, "Ranks")
+    def move(self, rows: int, state: RunState) -> None:
+        """Move the first row."""
+        last = max(self.rows_wanted(state) - self._room, 0)
+        self.first = min(max(self.first + rows, 0), last)
 
-    def show(self, state: RunState, picked: int | None, screen_width: int) -> None:
-        """Draw the ranks as they are."""
-        columns = rank_columns(state, screen_width)
-        ranks = [state.ranks[number] for number in sorted(state.ranks)]
-        rows = [tuple(c.cell(rank, state) for c in columns) for rank in ranks]
-        head, *body = lines([c.column for c in columns], rows, max(screen_width - MARGIN, 40))
-        marks = ["> " if rank.rank == picked else "  " for rank in ranks]
-        name_box(self, f"Ranks ({len(ranks)} of {state.world_size or '?'})")
-        parts = [Content.styled("  " + head, "$foreground-muted")]
-        parts += [
-            Content.styled(mark + row, "bold" if mark == "> " else "")
-            for mark, row in zip(marks, body, strict=True)
-        ]
-        redraw(self.query_one(Static), Content("\n").join(parts))
+    def show(self, shown: Shown, picked: int | None, width: int, room: int) -> None:
+        """Draw the ranks as they are, on `room` lines."""
+        state, self._room = shown.state, room
+        order = {"slowest": "slowest first", "rank": "by number"}.get(
+            self.order, f"by {self.order}"
+        )
+        many = len(state.ranks) >= MAP_FROM
+        name_box(
+            self,
+            f"Ranks ({len(state.ranks)} of {state.world_size or '?'})   {order}",
+            legend(shown) if many else "",
+        )
+        drawn = table(
+            shown, width=width, room=room, order=self.order, first=self.first, picked=picked
+        )
+        redraw(self, Content("\n").join(Content.assemble(*line) for line in drawn))

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from wizard.dashboard.state import RunState
+
+LogOf = int | Literal["all"] | None
+"""A rank's number, all ranks, or the launcher."""
 
 
 class Follower(Protocol):
     """What reads a run."""
 
-    def poll(self) -> RunState:
-        """The newest state."""
+    def poll(self, seconds: float | None = None) -> RunState:
+        """The newest state; with `seconds` a long history is read a part at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,5 +27,9 @@ class Source:
     follow: Callable[[Path], Follower]
     stop: Callable[[Path, bool], None]
     run_details: Callable[[Path], Mapping[str, Any]]
-    read_log: Callable[[Path, int | None], tuple[str, ...]]
+    read_log: Callable[[Path, LogOf], tuple[str, ...]]
     clock: Callable[[], float]
+    replay: Callable[[Path], tuple[RunState, ...]]
+    """States of a run that ended, from its beginning to its end."""
+    keep_picture: Callable[[str, str], Path]
+    """Name and text → the new file that holds it."""

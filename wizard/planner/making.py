@@ -120,13 +120,12 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     _decide_parallel(ledger, candidate, facts, pool)
     defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
     recipe.decide_schedule(ledger, facts, candidate.method, learnt)
-    note = _rest_note(facts, batch)
+    notes = (_left_out_note(batch, candidate, pool), _rest_note(facts, batch))
     ledger.decide(
         "effective_batch_size",
         batch.effective,
         batch.reason,
-        _other_batches(batch, candidate, pool),
-        note=note,
+        note="; ".join(filter(None, notes)),
         changes_with=f"fewer rows: smaller, so that {FEWEST_STEPS} steps are left",
     )
     _decide_sizes(ledger, batch, batch.micros[-1], "", None)
@@ -152,17 +151,20 @@ def _decide_parallel(ledger: Ledger, candidate: Candidate, facts: Facts, pool: P
     )
     place = pool.nvme_path if to_disk else None
     ledger.decide(
-        "nvme_path", place, "the fast disk with most room" if to_disk else "nothing goes to a disk"
+        "nvme_path",
+        place,
+        "the runs' folder, on a fast disk" if to_disk else "nothing goes to a disk",
     )
 
 
-def _other_batches(batch: Batch, candidate: Candidate, pool: Pool) -> dict[int, str]:
-    """The nearest sizes that all devices would share evenly, where this one leaves some out."""
-    all_ranks = pool.count // candidate.devices_per_rank
-    if candidate.strategy == "single" or batch.devices == all_ranks:
-        return {}
-    both = [size for size in nearest(batch.effective, all_ranks) if size]
-    return dict.fromkeys(both, f"{all_ranks} ranks would share it evenly")
+def _left_out_note(batch: Batch, candidate: Candidate, pool: Pool) -> str:
+    """The nearest sizes that all ranks would share evenly, where this one leaves some out."""
+    ranks = pool.count // candidate.devices_per_rank
+    if candidate.strategy == "single" or batch.effective % ranks == 0:
+        return ""
+    below, above = nearest(batch.effective, ranks)
+    sizes = " or ".join(str(size) for size in (below, above) if size)
+    return f"{counted(ranks, 'rank')} would share {sizes} evenly"
 
 
 def _rest_note(facts: Facts, batch: Batch) -> str:

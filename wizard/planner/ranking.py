@@ -8,7 +8,7 @@ from typing import Any
 
 from wizard.answers import Answers
 from wizard.facts import Facts
-from wizard.plan import Plan
+from wizard.plan import Alternative, Plan
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import WAYS, Candidate
 from wizard.planner.recipe import MANY_ROWS
@@ -35,7 +35,9 @@ def ranked(plans: Sequence[Plan], facts: Facts, answers: Answers) -> tuple[Plan,
     fitting = _by_goal(fitting, answers.goal, order)
     others = sorted((p for p in plans if not p.fits), key=lambda p: (p.memory.over_bytes, p.title))
     slower = {id(plan): _times_slower(plan, quickest) for plan in fitting}
-    return tuple(_explained(p, facts, slower.get(id(p), 1.0)) for p in (*fitting, *others))
+    return tuple(
+        _explained(plan, plans, facts, slower.get(id(plan), 1.0)) for plan in (*fitting, *others)
+    )
 
 
 def worth_trying(candidate: Candidate, made: Sequence[Plan], answers: Answers) -> bool:
@@ -55,6 +57,8 @@ def worth_trying(candidate: Candidate, made: Sequence[Plan], answers: Answers) -
     if candidate.offload == "none":
         return bool(same) or candidate.strategy != "layer_split"
     held = [p for p in same if p.spec.parallel.strategy != "layer_split" and p.fits]
+    if candidate.offload_device == "nvme":
+        return not held
     return all(plan.spec.parallel.offload != "none" for plan in held)
 
 
@@ -91,10 +95,10 @@ def _by_goal(plans: list[Plan], goal: str, order: Sequence[str]) -> list[Plan]:
         offloads = plan.spec.parallel.offload != "none"
         method = order.index(plan.spec.method.method)
         slow = _times_slower(plan, quickest) > TOO_SLOW
-        quality = (_few_steps(plan), offloads, slow, method, _rounds(plan))
         if goal == "fewest-devices":
-            return (plan.spec.parallel.num_devices, *quality)
-        return quality
+            devices = plan.spec.parallel.num_devices
+            return (devices, _few_steps(plan), offloads, method, _rounds(plan))
+        return (_few_steps(plan), offloads, slow, method, _rounds(plan))
 
     return [plan for group in _groups(plans, worth) for plan in _fastest_first(group)]
 
@@ -161,12 +165,49 @@ def _rounds(plan: Plan) -> int:
     return 0 if kept else 1 + (spec.training.optim == "adamw_bnb_8bit")
 
 
-def _explained(plan: Plan, facts: Facts, times_slower: float) -> Plan:
+def _explained(plan: Plan, plans: Sequence[Plan], facts: Facts, times_slower: float) -> Plan:
     slow = (f"against: {times_slower:.1f} × the quickest plan's time",)
+    same = [one for one in plans if one.spec.method.method == plan.spec.method.method]
+    others = tuple(_alternative(one, plan) for one in same if one is not plan)
+    decisions = tuple(
+        replace(d, alternatives=others) if d.setting == "strategy" and d.origin == "planner" else d
+        for d in plan.decisions
+    )
     return replace(
         plan,
+        decisions=decisions,
         why=(*_for(plan, facts), *_against(plan), *(slow if times_slower >= NOTABLY else ())),
     )
+
+
+def _alternative(other: Plan, plan: Plan) -> Alternative:
+    """Another way to train by the same method, and what speaks against it."""
+    parallel = other.spec.parallel
+    offload = f", offload={parallel.offload}" if parallel.offload != "none" else ""
+    return Alternative(
+        value=f"{parallel.strategy}{offload} on {parallel.num_devices}",
+        why_not=_why_not(other, plan),
+    )
+
+
+def _why_not(other: Plan, plan: Plan) -> str:
+    memory = other.memory
+    if memory.over_bytes > 0:
+        least = "at least " if memory.at_least else ""
+        return f"{least}{gib(memory.over_bytes)} too large {memory.over_where}"
+    errors = [problem.what for problem in other.problems if problem.severity == "error"]
+    if errors:
+        return errors[0]
+    if _rounds(other) > _rounds(plan):
+        return "no float32 copy of the weights"
+    if other.step_seconds is None or plan.step_seconds is None:
+        if other.spec.parallel.ranks < plan.spec.parallel.ranks:
+            return "fewer ranks share the rows"
+        return "fits as well" if simplicity(other) < simplicity(plan) else "moves more"
+    times = _rate(other) / _rate(plan)
+    if times > 1 + SAME_TIME:
+        return f"{times:.1f} × the time"
+    return "fits as well" if simplicity(other) < simplicity(plan) else "no faster, and moves more"
 
 
 def _for(plan: Plan, facts: Facts) -> list[str]:

@@ -12,6 +12,7 @@ from wizard.planner.batch import Batch
 from wizard.planner.budgets import Budget
 from wizard.planner.memory import could_fit
 from wizard.planner.sizing import smaller_states
+from wizard.planner.warnings import steps_on_host
 
 SHARED: Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]] = {
     "full": {
@@ -98,6 +99,8 @@ def _can_run(spec: Spec, model: Model, budget: Budget, software: Software) -> bo
     if rules.check(spec):
         return False
     if any(software.versions.get(name, "") is None for name in rules.packages(spec)):
+        return False
+    if software.cpu_adam_lacks and steps_on_host(spec):
         return False
     return could_fit(spec, model, budget)
 

@@ -173,6 +173,7 @@ def _stack(spec: Spec) -> Stack:
         adapter_dtype=_adapter_dtype(spec),
         quantised_sharded=spec.parallel.strategy == "fsdp",
         sync_each_batch=spec.parallel.strategy == "fsdp",
+        ddp_bucket_view=True,
         bucket_elements=BUCKET_ELEMENTS,
     )
 

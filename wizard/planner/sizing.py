@@ -19,8 +19,6 @@ from wizard.planner.timing import Clock
 SMALLER_STATES = "adamw_bnb_8bit"
 LEAST = "keeps every layer's activations: more memory"
 """Why the least memory recomputes."""
-FEW_SIZES = 64
-"""Micro-batches that are worth timing one by one."""
 SAME_TIME = 0.03
 """Two sizes whose predicted times differ by less are as fast as each other."""
 
@@ -94,14 +92,16 @@ class Sizing:
         if keeps.training.per_device_train_batch_size == self.batch.micros[0]:
             return True
         kept = self.clock.step(keeps, relative=True)
-        if kept is None or len(self.batch.micros) > FEW_SIZES:
-            return False
-        others = [
-            self.clock.step(self._sized(spec, micro, recompute=True), relative=True)
+        again = self._times(spec, recompute=True)
+        return bool(kept and again and kept.seconds < min(again) * (1 - SAME_TIME))
+
+    def _times(self, spec: Spec, *, recompute: bool) -> list[float]:
+        """Seconds of a step at every size; none where they are unknown."""
+        steps = [
+            self.clock.step(self._sized(spec, micro, recompute=recompute), relative=True)
             for micro in self.batch.micros
         ]
-        times = [other.seconds for other in others if other is not None]
-        return kept.seconds < min(times) * (1 - SAME_TIME)
+        return [step.seconds for step in steps if step is not None]
 
     def _faster(self, keeps: Spec, recomputes: Spec) -> Spec:
         """The one whose step is shorter; as fast as each other, the one with larger parts."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine import rules
-from engine.spec import Spec
+from engine.spec import ZERO_STAGES, Spec
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.planner import defaults
@@ -18,6 +20,11 @@ def problems(
 ) -> list[Problem]:
     """Errors that keep it from being launched, and warnings."""
     found = _absent_packages(spec, facts)
+    if spec.method.method == "qlora" and facts.torch and facts.torch.bnb_4bit is False:
+        found.append(_no_4bit(facts.torch.bnb_error))
+    lacks = facts.software.cpu_adam_lacks or ()
+    if lacks and steps_on_host(spec):
+        found.append(_no_cpu_adam(lacks))
     unused = ADAPTER_SETTINGS & set(answers.preset_settings)
     if unused and spec.method.method == "full":
         found.append(_not_carried(sorted(unused), answers))
@@ -32,6 +39,29 @@ def problems(
     if spec.parallel.device_kind == "cpu" and answers.fixed.get("device_kind") != "cpu":
         found += [p for p in facts.problems if p.severity == "error" and p.exit_code == 6]
     return found
+
+
+def steps_on_host(spec: Spec) -> bool:
+    """Whether DeepSpeed's own optimizer for CPUs, which is compiled, steps what is offloaded."""
+    parallel = spec.parallel
+    by_deepspeed = parallel.offload != "none" and parallel.strategy in ZERO_STAGES
+    return by_deepspeed and parallel.device_kind != "cpu"
+
+
+def _no_4bit(error: str | None) -> Problem:
+    return Problem(
+        what=f"a 4-bit layer does not run on this device{f': {error}' if error else ''}",
+        where="bitsandbytes",
+        fix="`tunewright doctor` says more; method=lora needs no 4-bit weights",
+    )
+
+
+def _no_cpu_adam(lacks: Sequence[str]) -> Problem:
+    return Problem(
+        what=f"DeepSpeed's optimizer on the host cannot be built here: {lacks[0]} missing",
+        where="offload",
+        fix="`tunewright doctor` says how to put it right; FSDP's offload needs no compiler",
+    )
 
 
 def _absent_packages(spec: Spec, facts: Facts) -> list[Problem]:

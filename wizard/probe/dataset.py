@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from wizard.facts import Dataset
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.problem import Problem, ProblemError
 
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 KEPT_PROBLEMS = 20
 KEPT_ROWS = 5
 GIVE = "give JSON Lines, JSON, CSV, Parquet or a folder that `datasets` saved"
@@ -31,7 +33,7 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
     asked = settings or {}
     found, reading = _asked(data, asked)
     counted = _Count(reading=reading)
-    rows = 0
+    rows, empty = 0, []
     for source in found:
         _check(source.path)
         before = counted.rows
@@ -44,8 +46,12 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
         except OSError as error:
             why = f"cannot be read: {error.strerror}"
             raise _refused(why, str(source.path), "check the disk") from None
-        rows += source.rows_of(counted.rows - before)
+        taken = source.rows_of(counted.rows - before)
+        rows += taken
+        empty += [] if taken else [source]
     _check_rows(data, counted)
+    for source in empty:
+        raise _refused("gives no row", sources.spelt([source]), "raise its weight, or leave it out")
     return Dataset(
         path=data,
         format=counted.formats.pop() if len(counted.formats) == 1 else None,
@@ -67,11 +73,25 @@ def absolute_data(data: str) -> str:
 
     Raises ProblemError (exit code 4) for what cannot be a path.
     """
+    named = _sources(data)
+    for source in named:
+        _refuse_hub_id(source.path)
     found = [
         Source(path=_expanded(str(source.path)), rows=source.rows, weight=source.weight)
-        for source in _sources(data)
+        for source in named
     ]
     return sources.spelt(found)
+
+
+def _refuse_hub_id(path: Path) -> None:
+    """A data set on a hub is not read there: its rows are checked before a run is planned."""
+    known = HUB_ID.fullmatch(str(path)) and not path.suffix
+    if known and not sources.exists(path) and not sources.exists(path.parent):
+        raise _refused(
+            "no such file, and data sets are not fetched from a hub",
+            str(path),
+            f"`hf download --repo-type dataset {path} --local-dir DIR`, then give its files",
+        )
 
 
 def _asked(data: str, settings: Mapping[str, Any]) -> tuple[tuple[Source, ...], Reading]:

@@ -48,16 +48,29 @@ class RunSummary:
     updated: float | None
     """Unix seconds of the last recorded change."""
     message: str = ""
+    failure: str | None = None
+    """Class of what ended it; None when nothing failed."""
+    failed_rank: int | None = None
+    rebooted: bool = False
+    """Its machine, this one, was restarted since it began."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ran, and nothing says how it ended."""
+        return not self.alive and self.exit_code is None and self.updated is not None
+
+    @property
+    def state(self) -> str:
+        """What it does or how it ended."""
+        if self.lost:
+            return "lost: this machine was restarted" if self.rebooted else "lost"
+        if self.alive or self.exit_code is None:
+            return self.phase
+        return f"{self.exit_code}: {self.message or EXIT_MEANING.get(self.exit_code, 'failed')}"
 
     def line(self) -> str:
         """Name, and what it does or how it ended."""
-        if self.alive:
-            what = self.phase
-        elif self.exit_code is None:
-            what = "lost" if self.updated is not None else self.phase
-        else:
-            what = f"{self.exit_code}: {self.message or EXIT_MEANING.get(self.exit_code, 'failed')}"
-        return f"{printable(self.name)}  {printable(what)}"
+        return f"{printable(self.name)}  {printable(self.state)}"
 
 
 def create(files: Mapping[str, str], *, root: Path, name: str) -> Path:
@@ -93,6 +106,27 @@ def check_name(name: str) -> None:
                 exit_code=2,
             )
         )
+
+
+def keep_new(name: str, text: str, folder: Path | None = None) -> Path:
+    """A new private file in a folder, the current one by default; none that exists is replaced.
+
+    Raises ProblemError when it cannot be written.
+    """
+    wanted = Path(name.replace("/", "-").replace("\0", "-"))
+    folder = folder or Path.cwd()
+    for number in range(1000):
+        more = f"-{number}" if number else ""
+        path = folder / f"{wanted.stem}{more}{wanted.suffix}"
+        try:
+            _write(path, text)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            what = f"cannot write {path.name}: {error.strerror}"
+            raise ProblemError(Problem(what=what, where=str(folder))) from None
+        return path
+    raise ProblemError(Problem(what=f"there are a thousand files like {name}", where=str(folder)))
 
 
 def _wanted(root: Path, name: str) -> Path:
@@ -162,7 +196,8 @@ def summary(folder: Path) -> RunSummary:
     if code is None and not alive:
         state = {**state, **_end_elsewhere(folder, state)}
         code = exit_code(state.get("exit_code"))
-    started = (folder / "launch.json").exists()
+    launch = read_json(folder / "launch.json")
+    started, rank = bool(launch), state.get("failed_rank")
     return RunSummary(
         name=folder.name,
         folder=folder,
@@ -171,6 +206,10 @@ def summary(folder: Path) -> RunSummary:
         alive=alive,
         updated=unix_seconds(state.get("updated")),
         message=_text(state, "message"),
+        failure=_text(state, "failure") or None,
+        failed_rank=rank if isinstance(rank, int) and not isinstance(rank, bool) else None,
+        rebooted=launch.get("host") == socket.gethostname()
+        and launch.get("boot_id") != process.boot_id(),
     )
 
 

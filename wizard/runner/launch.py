@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +17,8 @@ from wizard.runner.folder import is_alive, read_json
 __all__ = ["LaunchRecord", "is_alive", "start"]
 
 APPEARS_SECONDS = 30.0
+NOTIFY = "TUNEWRIGHT_NOTIFY"
+"""Read by `engine.notify`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,11 +32,13 @@ class LaunchRecord:
     boot_id: str
 
 
-def start(folder: Path, *options: str) -> LaunchRecord:
+def start(folder: Path, *options: str, notify: Sequence[str] = ()) -> LaunchRecord:
     """Start run.sh and return when it has said who it is.
 
-    `options` are run.sh's own, such as `--resume`. The run outlives this process, whatever ends
-    it. Raises ProblemError when the script ends before that, with its last line.
+    `options` are run.sh's own, such as `--resume`; `notify` is the program, with its arguments,
+    that is told of its end: it goes into the environment, never into a file of the run. The run
+    outlives this process, whatever ends it. Raises ProblemError when the script ends before that,
+    with its last line.
     """
     before = read_json(folder / "launch.json")
     log = folder / "logs" / "launcher.log"
@@ -46,6 +53,7 @@ def start(folder: Path, *options: str) -> LaunchRecord:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=folder,
+                env={**os.environ, **({NOTIFY: json.dumps(list(notify))} if notify else {})},
             )
     except OSError as error:
         raise ProblemError(

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 TAIL_BYTES = 64 * 1024
+MOST_FILES = 16
+"""Of all ranks' logs, those that were written to last."""
 
 
-def tail(folder: Path, rank: int | None, lines: int) -> tuple[str, ...]:
-    """The last lines of a rank's newest log, or of the launcher's; empty while there is none.
+def tail(folder: Path, rank: int | Literal["all"] | None, lines: int) -> tuple[str, ...]:
+    """The last lines of a rank's newest log, of all ranks', or of the launcher's; or none.
 
+    Lines of logs bear no time: of all ranks, those of the one that wrote last come last.
     torchrun names its folder by chance, so the newest one is meant.
     """
-    found = _newest(folder, rank)
-    if found is None:
+    if rank == "all":
+        return _of_all(folder, lines)
+    found = newest(folder, rank)
+    return () if found is None else _last_lines(found, lines)
+
+
+def _of_all(folder: Path, lines: int) -> tuple[str, ...]:
+    found = [p for p in (folder / "logs").glob("*/attempt_*/*/std*.log") if _changed(p)[0]]
+    newest = sorted(found, key=_changed)[-MOST_FILES:]
+    merged = [
+        f"[{path.parent.name}] {line}"
+        for path in newest
+        for line in _last_lines(path, max(lines // len(newest), 3))
+    ]
+    return tuple(merged[-lines:])
+
+
+def _last_lines(path: Path, lines: int) -> tuple[str, ...]:
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - TAIL_BYTES))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
         return ()
-    with found.open("rb") as stream:
-        size = stream.seek(0, 2)
-        stream.seek(max(0, size - TAIL_BYTES))
-        text = stream.read().decode("utf-8", "replace")
     # A progress bar rewrites its line: what counts is what stood there last.
     whole = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")]
     return tuple(line for line in whole if line.strip())[-lines:]
 
 
-def _newest(folder: Path, rank: int | None) -> Path | None:
+def newest(folder: Path, rank: int | None) -> Path | None:
+    """The log that says most about the present; None while there is none."""
     logs = folder / "logs"
     patterns = (
         ("launcher.log", "*-training.log")

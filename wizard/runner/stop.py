@@ -12,14 +12,22 @@ from wizard.runner.folder import host_elsewhere, is_alive, read_json
 GRACE_SECONDS = 10.0
 
 
-def request(folder: Path) -> None:
-    """Ask a run to save and end; nothing is signalled.
+NOW = b"now"
+"""What a rank that is told to end looks for before it saves, as `engine.failure` says."""
+
+
+def request(folder: Path, *, text: bytes = b"") -> None:
+    """Ask a run to save and end; nothing is signalled. `text` goes into the stop file.
 
     Raises ProblemError when it does not run, or the folder cannot be written.
     """
     _require_alive(folder)
     try:
-        os.close(os.open(folder / "stop", os.O_WRONLY | os.O_CREAT, 0o600))
+        descriptor = os.open(folder / "stop", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, text)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise ProblemError(
             Problem(what=f"cannot ask the run to stop: {error.strerror}", where=str(folder))
@@ -33,8 +41,8 @@ def now(folder: Path, *, grace_seconds: float = GRACE_SECONDS) -> None:
     is left to write how it ended. Raises ProblemError when the run does not run, or runs on
     another machine, whose processes can only be asked.
     """
-    request(folder)
     host = host_elsewhere(folder)
+    request(folder, text=NOW if host is None else b"")
     if host is not None:
         raise ProblemError(
             Problem(

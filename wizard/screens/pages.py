@@ -96,6 +96,8 @@ def _dashboard(walk: Walk, verbs: Verbs, look: Look) -> Dashboard:
         run_details=verbs.run_details,
         read_log=verbs.read_log,
         clock=look.clock,
+        replay=verbs.replay,
+        keep_picture=verbs.keep_picture,
     )
     return Dashboard(
         walk.run, source, in_wizard=look.in_wizard, leave_when_done=look.leave_when_done

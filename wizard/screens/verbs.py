@@ -11,7 +11,8 @@ from wizard.answers import Answers
 from wizard.facts import Dataset, Facts, Model
 
 if TYPE_CHECKING:
-    from wizard.dashboard.source import Follower
+    from wizard.dashboard.source import Follower, LogOf
+    from wizard.dashboard.state import RunState
     from wizard.plan import Plan
 
 
@@ -52,7 +53,11 @@ class Verbs:
     """Ask a run to save and stop; with True, stop its processes now."""
     run_details: Callable[[Path], Mapping[str, Any]]
     """Run folder → {"plan": plan.json, "result": result.json}, each None while there is none."""
-    read_log: Callable[[Path, int | None], tuple[str, ...]]
-    """Run folder and rank (None: the launcher) → the last lines of its newest log."""
+    read_log: Callable[[Path, LogOf], tuple[str, ...]]
+    """Run folder and rank (None: the launcher, "all": all ranks) → the last lines of its log."""
+    replay: Callable[[Path], tuple[RunState, ...]]
+    """Run folder → states of that run from its beginning to its end."""
+    keep_picture: Callable[[str, str], Path]
+    """Name and text → the new file, in the current folder, that holds it."""
     suggested_model: str | None = None
     """Offered on the Model page: the demo's model when it is on this machine."""

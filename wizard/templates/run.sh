@@ -8,6 +8,10 @@
 #   bash run.sh --resume   goes on from the last checkpoint
 #   bash run.sh --smoke    a few steps with the longest samples, then memory beside the plan
 #   touch stop             (in this folder) saves a checkpoint and ends with 75
+#   --max-restarts N, --on-oom next|stop, --on-hang restart|stop, --hang-seconds N, --exact: what is
+#   done about failures, in place of what is written below; --after FOLDER waits for another run to
+#   end; --share-devices trains beside another run on the same devices; --then COMMAND ARGUMENTS,
+#   last, runs when this one is over, unless it was only stopped
 #
 # It ends with: 0 done · 64 bad spec · 65 bad data · 69 devices missing · 71 device out of memory ·
 # 72 host out of memory · 73 cannot write · 74 loss not finite · 75 stopped, can be resumed ·
@@ -25,7 +29,16 @@ PYTHON=${TUNEWRIGHT_PYTHON:-$PLANNED_PYTHON} # another server: TUNEWRIGHT_PYTHON
 
 RANKS={{ranks}}        # processes on this machine, one per device
 RUNGS={{rungs}}        # spec.1.toml …: the same effective batch in less memory, tried after a 71
-MAX_RESTARTS=1 # times to go on from the last checkpoint after a 72 or a 76
+EXACT_RUNGS={{exact_rungs}}  # of these, in order, the ones that go on with the optimizer's state as it is
+ON_OOM={{on_oom}}    # after a 71: next rung, or stop
+ON_HANG={{on_hang}} # after ranks hung: restart, or stop
+HANG_SECONDS={{hang_seconds}} # a rank's silence, or time without a step, that counts as hung; 0 never does
+MAX_RESTARTS={{max_restarts}} # times to go on from the last checkpoint after a 72 or a 76
+EXACT={{exact}}        # 1: never a rung that starts the optimizer's state anew
+AFTER=""
+SHARE=0
+THEN=()
+HELD=() # open locks of the devices
 TRAIN_OPTIONS=()
 BEGIN_OPTIONS=(--new) # refused where checkpoints of an earlier run lie
 
@@ -44,16 +57,42 @@ while [ $# -gt 0 ]; do
   case $1 in
     --resume) TRAIN_OPTIONS+=(--resume) BEGIN_OPTIONS=() ;;
     --smoke) TRAIN_OPTIONS+=(--smoke) BEGIN_OPTIONS=() MAX_RESTARTS=0 RUNGS=0 ;;
-    --max-restarts)
-      [[ ${2-} =~ ^[0-9]+$ ]] || fail 64 "--max-restarts takes a number"
-      MAX_RESTARTS=$2
+    --max-restarts | --hang-seconds)
+      [[ ${2-} =~ ^[0-9]{1,6}$ ]] || fail 64 "$1 takes a number"
+      if [ "$1" = --max-restarts ]; then MAX_RESTARTS=$2; else HANG_SECONDS=$2; fi
       shift
       ;;
+    --on-oom)
+      [[ ${2-} =~ ^(next|stop)$ ]] || fail 64 "--on-oom takes next or stop"
+      ON_OOM=$2
+      shift
+      ;;
+    --on-hang)
+      [[ ${2-} =~ ^(restart|stop)$ ]] || fail 64 "--on-hang takes restart or stop"
+      ON_HANG=$2
+      shift
+      ;;
+    --exact) EXACT=1 ;;
+    --share-devices) SHARE=1 ;;
+    --after)
+      [[ ${2-} == /* ]] || fail 64 "--after takes the absolute path of a run folder"
+      AFTER=$2
+      shift
+      ;;
+    --then)
+      [ $# -gt 1 ] || fail 64 "--then takes a command and its arguments"
+      THEN=("${@:2}")
+      break
+      ;;
     -h | --help) exec sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]##*/}" ;;
-    *) fail 64 "unknown option $1: use --resume, --smoke, --max-restarts N or --help" ;;
+    *) fail 64 "unknown option $1: see --help" ;;
   esac
   shift
 done
+if [ "$EXACT" -eq 1 ]; then
+  TRAIN_OPTIONS+=(--exact)
+  [ "$RUNGS" -le "$EXACT_RUNGS" ] || RUNGS=$EXACT_RUNGS
+fi
 
 # Keeps the text it is given as a file; a file that was edited wins.
 keep() {
@@ -93,7 +132,13 @@ finish() {
     code=70
   fi
   "$PYTHON" -m engine.watch end --code "$code" --reason "$reason"
-  [ "$code" -ne 75 ] || say "stopped; to go on: bash run.sh --resume"
+  if [ "$code" -eq 75 ]; then
+    say "stopped; to go on: bash run.sh --resume"
+  elif [ ${#THEN[@]} -gt 0 ]; then
+    say "then: ${THEN[*]}"
+    for lock in ${HELD[@]+"${HELD[@]}"}; do exec {lock}>&-; done # what comes then may train too
+    TUNEWRIGHT_EXIT_CODE=$code "${THEN[@]}" >>logs/then.log 2>&1 </dev/null || say "it ended with $?"
+  fi
   exit "$code"
 }
 
@@ -123,13 +168,16 @@ stage() { # phase, ranks, command…
   say "$phase: logs/$attempt-$phase.log"
   set -m # job control gives each background job its own process group
   {
+    trap : TERM INT HUP # it outlives its command, to write down how that ended
     "$@"
     echo $? >"exit/$attempt/$phase"
   } >"logs/$attempt-$phase.log" 2>&1 </dev/null &
   command=$!
+  disown "$command" # its end is the watch's to tell, not bash's
   while :; do
     "$PYTHON" -m engine.watch stage --phase "$phase" --pid "$command" --ranks "$ranks" \
-      --first-rank "$((${NODE_RANK:-0} * ranks))" --attempt "$attempt" --rung "$rung" </dev/null &
+      --first-rank "$((${NODE_RANK:-0} * ranks))" --attempt "$attempt" --rung "$rung" \
+      --hang-seconds "$HANG_SECONDS" </dev/null &
     while kill -0 $! 2>/dev/null; do wait $!; done # a signal only interrupts the wait
     wait $!
     code=$?
@@ -141,20 +189,36 @@ stage() { # phase, ranks, command…
   return "$code"
 }
 
+# One run per device, whoever starts it. This script and torchrun hold the locks by having them open.
+hold_devices() { # kind, visible devices
+  local device file lock files opened=()
+  files=$("$PYTHON" -m engine.locks files "$1" "$2" 2>>logs/preflight.log) || return
+  [ -n "$files" ] || return 0
+  while read -r device file; do
+    exec {lock}<"$file" || return 73
+    HELD+=("$lock") opened+=("$lock:$device")
+  done <<<"$files"
+  "$PYTHON" -m engine.locks take "${opened[@]}" 2>>logs/preflight.log
+}
+
 # One node, or with NNODES, NODE_RANK and MASTER_ADDR one of many, each with this folder.
 if [ "${NNODES:-1}" -gt 1 ]; then
   NODES=(--nnodes "$NNODES" --node-rank "${NODE_RANK:?}"
     --master-addr "${MASTER_ADDR:?}" --master-port "${MASTER_PORT:-29500}")
 else
-  NODES=(--standalone)
+  # Not by name: a machine that cannot look up its own would wait for half an hour.
+  NODES=(--standalone --local-addr 127.0.0.1)
+  unset RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT # another launcher's
 fi
 
 say "$NAME: $PWD"
+[ -z "$AFTER" ] || stage waiting 0 "$PYTHON" -m engine.watch wait "$AFTER" || exit
 # The devices that spec.toml names, else as many others of their kind, and it says so.
 mkdir -p logs || fail 73 "cannot write in $PWD: is the disk full or read-only?"
 {{visible}}=$("$PYTHON" -m engine.preflight spec.toml --ranks "$RANKS" --nodes "${NNODES:-1}" 2>logs/preflight.log) ||
   fail $? "$(tail -n 1 logs/preflight.log)"
 export {{visible}}
+[ "$SHARE" -eq 1 ] || hold_devices {{kind}} "${{visible}}" || fail $? "$(tail -n 1 logs/preflight.log)"
 cat logs/preflight.log >&2
 stage fetching 0 "$PYTHON" -m engine.fetch spec.toml || exit
 stage preparing 0 "$PYTHON" -m engine.prepare spec.toml || exit
@@ -169,16 +233,18 @@ while :; do
     -m engine.train "$spec" --attempt "$attempt" --rung "$rung" ${TRAIN_OPTIONS[@]+"${TRAIN_OPTIONS[@]}"}
   code=$?
   case $code in
-    71) # out of device memory: the next rung
-      [ "$rung" -lt "$RUNGS" ] || exit "$code"
+    71) # out of device memory: the next rung, the same effective batch in less of it
+      [ "$ON_OOM" = next ] && [ "$rung" -lt "$RUNGS" ] || exit "$code"
       rung=$((rung + 1))
       ;;
     72 | 76) # host memory, or a rank or device lost: again from the last checkpoint
       [ "$restarts" -lt "$MAX_RESTARTS" ] || exit "$code"
+      [ "$ON_HANG" = restart ] || [ ! -e "exit/$attempt/hung" ] || exit "$code"
       restarts=$((restarts + 1))
       ;;
     *) exit "$code" ;; # 0: done
   esac
   attempt=$((attempt + 1))
   TRAIN_OPTIONS=(--resume)
+  [ "$EXACT" -eq 0 ] || TRAIN_OPTIONS+=(--exact)
 done

@@ -6,7 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,14 @@ def cases() -> list[Case]:
     found = [*_rows(), *_odd(), *_lines(), *_arrays(), *_csv(), *_text(), *_packed(), *_foreign()]
     assert len({case.name for case in found}) == len(found)
     return found
+
+
+def by_kind() -> dict[str, list[Case]]:
+    """The same, by how their names begin: one test for each file would take longer than reading."""
+    kinds: dict[str, list[Case]] = {}
+    for case in cases():
+        kinds.setdefault(case.name.partition(":")[0], []).append(case)
+    return kinds
 
 
 def _json(row: Any) -> bytes:
@@ -254,7 +262,11 @@ def _text() -> Iterator[Case]:
 
 
 def _packed() -> Iterator[Case]:
-    packers = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "xz": lzma.compress,
+    }
     for kind, pack in packers.items():
         suffix = f".jsonl.{kind}"
         yield Case(name=f"{kind}: whole", content=pack(LINE * 3), kept=3, suffix=suffix)

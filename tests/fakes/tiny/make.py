@@ -37,7 +37,7 @@ def tokenizer(template: str | None = TEMPLATE):  # type: ignore[no-untyped-def]
     return made
 
 
-def model_folder(folder: Path, template: str | None = TEMPLATE, *, hidden: int = 32) -> Path:
+def model_folder(folder: Path, template: str | None = TEMPLATE) -> Path:
     """A whole model folder, the same weights each time."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -45,8 +45,8 @@ def model_folder(folder: Path, template: str | None = TEMPLATE, *, hidden: int =
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=272,
-        hidden_size=hidden,
-        intermediate_size=2 * hidden,
+        hidden_size=32,
+        intermediate_size=64,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,

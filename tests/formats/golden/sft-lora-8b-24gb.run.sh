@@ -8,6 +8,10 @@
 #   bash run.sh --resume   goes on from the last checkpoint
 #   bash run.sh --smoke    a few steps with the longest samples, then memory beside the plan
 #   touch stop             (in this folder) saves a checkpoint and ends with 75
+#   --max-restarts N, --on-oom next|stop, --on-hang restart|stop, --hang-seconds N, --exact: what is
+#   done about failures, in place of what is written below; --after FOLDER waits for another run to
+#   end; --share-devices trains beside another run on the same devices; --then COMMAND ARGUMENTS,
+#   last, runs when this one is over, unless it was only stopped
 #
 # It ends with: 0 done · 64 bad spec · 65 bad data · 69 devices missing · 71 device out of memory ·
 # 72 host out of memory · 73 cannot write · 74 loss not finite · 75 stopped, can be resumed ·
@@ -25,7 +29,16 @@ PYTHON=${TUNEWRIGHT_PYTHON:-$PLANNED_PYTHON} # another server: TUNEWRIGHT_PYTHON
 
 RANKS=1        # processes on this machine, one per device
 RUNGS=2        # spec.1.toml …: the same effective batch in less memory, tried after a 71
+EXACT_RUNGS=2  # of these, in order, the ones that go on with the optimizer's state as it is
+ON_OOM=next    # after a 71: next rung, or stop
+ON_HANG=restart # after ranks hung: restart, or stop
+HANG_SECONDS=600 # a rank's silence, or time without a step, that counts as hung; 0 never does
 MAX_RESTARTS=1 # times to go on from the last checkpoint after a 72 or a 76
+EXACT=0        # 1: never a rung that starts the optimizer's state anew
+AFTER=""
+SHARE=0
+THEN=()
+HELD=() # open locks of the devices
 TRAIN_OPTIONS=()
 BEGIN_OPTIONS=(--new) # refused where checkpoints of an earlier run lie
 

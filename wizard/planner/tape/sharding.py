@@ -59,7 +59,9 @@ def share(setup: Setup, states: States) -> Share:
     if setup.fsdp:
         return _fsdp(setup, states)
     copied = setup.strategy == "ddp" and not setup.stack.ddp_bucket_view
-    early = states.gradients if setup.accumulates else 0
+    # Buckets that are the gradients themselves stay from step to step.
+    stays = setup.accumulates or (setup.strategy == "ddp" and setup.stack.ddp_bucket_view)
+    early = states.gradients if stays else 0
     return Share(
         weights=states.weights,
         adapter=states.adapter,

@@ -85,12 +85,17 @@ def own_recording(setup: Setup) -> Setup:
         setup,
         stack=stack,
         weight_dtype="bfloat16" if setup.fsdp and stack.autocast else setup.weight_dtype,
-        accumulates=setup.accumulates or setup.shards_gradients,
+        accumulates=setup.accumulates or setup.shards_gradients or _has_buckets(setup),
         world_size=1,
         strategy="single",
         offload="none",
         first_step=False,
     )
+
+
+def _has_buckets(setup: Setup) -> bool:
+    """Whether gradients are added to buckets that are there already."""
+    return setup.strategy == "ddp" and setup.stack.ddp_bucket_view
 
 
 @lru_cache(maxsize=4096)

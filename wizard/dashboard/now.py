@@ -1,0 +1,215 @@
+"""What is measured now beside what the plan said, and all that is known of one rank."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from textual.content import Content
+
+from wizard import wording
+from wizard.dashboard.health import Finding, verdict
+from wizard.dashboard.predicted import Predicted
+from wizard.dashboard.rank_columns import on_device
+from wizard.dashboard.state import RankState, RunState
+
+WIDE = 46
+"""Cells from which the plan has a column of its own."""
+TOLD = 3
+"""Findings told in full."""
+STYLES = {"FAIL": "bold $text-error", "(!)": "bold $text-warning"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """One line: a measured value, the plan's, and what that means."""
+
+    name: str
+    now: str = ""
+    plan: str = ""
+    note: str = ""
+
+
+def compared(state: RunState, plan: Predicted, now: float) -> list[Compared]:
+    """Every line there is something to say about."""
+    found = [
+        Compared(name="loss", now=_said(wording.loss, state.loss), note=_fall(state)),
+        _speed(state, plan),
+        _step(state, plan),
+        *_memory(state, plan),
+        _norm(state, plan),
+        Compared(name="learning rate", now=_said("{:.3g}".format, state.learning_rate)),
+        _checkpoint(state, now),
+        _evaluation(state),
+        Compared(name="disk", now=_said(wording.gib, state.disk_free_bytes), note="free"),
+        Compared(name="steps", plan="" if state.total_steps else _said(wording.count, plan.steps)),
+    ]
+    return [line for line in found if line.now or line.plan]
+
+
+def _said(word: Callable[[float], str], value: float | None) -> str:
+    return "" if value is None else word(value)
+
+
+def _fall(state: RunState) -> str:
+    """How fast the loss falls, by the medians of the first and last of the newest rows."""
+    rows = [row for row in state.recent if row.loss is not None]
+    if len(rows) < 20:
+        return ""
+    part = len(rows) // 4
+    early, late = rows[:part], rows[-part:]
+    steps = median(row.step for row in late) - median(row.step for row in early)
+    change = median(r.loss or 0.0 for r in late) - median(r.loss or 0.0 for r in early)
+    return f"{100 * change / steps:+.2f} /100 st." if steps > 0 else ""
+
+
+def _speed(state: RunState, plan: Predicted) -> Compared:
+    share, padded = "", state.padded_per_second
+    if padded and plan.tokens_per_second:
+        share = f"{100 * padded / plan.tokens_per_second:.0f} % with padding"
+    return Compared(
+        name="tokens/s",
+        now=_said("{:,.0f}".format, state.tokens_per_second),
+        plan=_said("{:,.0f}".format, plan.tokens_per_second),
+        note=share,
+    )
+
+
+def _step(state: RunState, plan: Predicted) -> Compared:
+    waits = [rank.wait_seconds for rank in state.ranks.values() if rank.wait_seconds is not None]
+    data = [rank.data_seconds for rank in state.ranks.values() if rank.data_seconds is not None]
+    parts = [f"data {max(data):.2f}"] if data else []
+    parts += [f"wait {median(waits):.2f}"] if len(waits) > 1 else []
+    return Compared(
+        name="step",
+        now=_said(wording.duration, state.step_seconds),
+        plan=_said(wording.duration, plan.step_seconds),
+        note=" ".join(parts),
+    )
+
+
+def _memory(state: RunState, plan: Predicted) -> list[Compared]:
+    peaks = [rank.peak_bytes for rank in state.ranks.values() if rank.peak_bytes is not None]
+    peak = max(peaks, default=None)
+    share = "" if plan.budget_bytes is None else wording.gib(plan.budget_bytes)
+    if peak is not None and plan.budget_bytes:
+        share = f"{wording.percent(peak, plan.budget_bytes)} of {share}"
+    name = "peak memory" if on_device(state) or peak is None else "peak process"
+    return [
+        Compared(
+            name=name,
+            now=_said(wording.gib, peak),
+            plan=_said(wording.gib, plan.memory_bytes),
+            note=share if peak is not None else f"may use {share}" if share else "",
+        )
+    ]
+
+
+def _norm(state: RunState, plan: Predicted) -> Compared:
+    norms = [row.grad_norm for row in state.recent if row.grad_norm is not None]
+    limit = plan.max_grad_norm
+    note = ""
+    if limit and norms:
+        note = f"clipped in {100 * sum(norm > limit for norm in norms) / len(norms):.0f} %"
+    return Compared(
+        name="grad norm",
+        now=_said("{:.3g}".format, state.grad_norm),
+        plan="" if limit is None else f"max {limit:g}",
+        note=note,
+    )
+
+
+def _checkpoint(state: RunState, now: float) -> Compared:
+    if not state.saved:
+        return Compared(name="checkpoint")
+    last = state.saved[-1]
+    size = "" if last.bytes is None else f", {wording.gib(last.bytes)}"
+    step = "the result" if last.step is None else f"step {last.step:,}"
+    return Compared(name="checkpoint", now=step, note=f"{wording.duration(now - last.t)} ago{size}")
+
+
+def _evaluation(state: RunState) -> Compared:
+    losses = [e.metrics["eval_loss"] for e in state.evals if "eval_loss" in e.metrics]
+    if not losses:
+        return Compared(name="eval loss")
+    step = state.evals[-1].step
+    at = "" if step is None else f"at step {step:,}"
+    best = f"best {min(losses):.4f}" if losses[-1] > min(losses) else "the best so far"
+    return Compared(name="eval loss", now=f"{losses[-1]:.4f}", note=f"{at} {best}".strip())
+
+
+def against_plan(
+    state: RunState, plan: Predicted, findings: tuple[Finding, ...], now: float, width: int
+) -> Content:
+    """The box: with a column for the plan where there is room, else the plan's values below."""
+    rows = compared(state, plan, now)
+    wide = width >= WIDE
+    names = max((len(row.name) for row in rows), default=6)
+    amounts = max((len(row.now) for row in rows), default=0)
+    plans = max((len(row.plan) for row in rows), default=0) if wide else 0
+    word = wording.one_line(verdict(findings))
+    style = STYLES.get(word.split()[0], "$text-success")
+    parts = [Content.assemble(("health  ", "$foreground-muted"), (word, style))]
+    if plans:
+        head = f"{'':<{names}}  {'now':<{amounts}}  plan"
+        parts.append(Content.styled(head, "$foreground-muted"))
+    for row in rows:
+        line: list[tuple[str, str] | str] = [(f"{row.name:<{names}}  ", "$foreground-muted")]
+        line.append(f"{row.now:<{amounts}}")
+        if wide:
+            line.append(f"  {row.plan:<{plans}}" if plans else "")
+            line.append((f"  {row.note}" if row.note else "", "$foreground-muted"))
+        elif row.plan:
+            line.append((f"  plan {row.plan}", "$foreground-muted"))
+        elif row.note:
+            line.append((f"  {row.note}", "$foreground-muted"))
+        parts.append(Content.assemble(*line))
+    parts += [Content(line) for line in _told(findings, width)]
+    return Content("\n").join(parts)
+
+
+def _told(findings: tuple[Finding, ...], width: int) -> list[str]:
+    """What was found in full words, below the numbers, where there is room."""
+    lines: list[str] = []
+    for finding in findings[:TOLD]:
+        cause = f"; likely {finding.cause}" if finding.cause else ""
+        text = wording.one_line(f"{finding.what}: {finding.evidence}{cause}")
+        lines += ["", *textwrap.wrap(text, max(width, 20), initial_indent="- ")]
+    return lines
+
+
+def rank_detail(rank: RankState) -> list[str]:
+    """Everything known of one rank; what is not known is left out."""
+    groups = (
+        (("failed", rank.failure and f"{rank.failure.failure}: {rank.failure.message}"),),
+        (
+            ("a step: own work", _seconds(rank.own_seconds)),
+            ("waiting", _seconds(rank.wait_seconds)),
+            ("data", _seconds(rank.data_seconds)),
+        ),
+        (
+            ("peak", _known(wording.gib, rank.peak_bytes)),
+            ("device used", _known(wording.gib, rank.memory_used_bytes)),
+            ("of", _known(wording.gib, rank.memory_total_bytes)),
+            ("clock", _known("{:.0f} MHz".format, rank.sm_clock_mhz)),
+            ("PCIe x", _known("{:.0f}".format, rank.pcie_link_width)),
+            ("Xid", _known("{:.0f}".format, rank.xid)),
+            ("exit code", rank.exit_code),
+            ("pid", rank.pid),
+            ("host", rank.host),
+        ),
+        (("device", rank.device), ("uuid", rank.uuid)),
+        (("last word", None if rank.updated is None else wording.time_of_day(rank.updated)),),
+    )
+    lines = ("   ".join(f"{name} {v}" for name, v in group if v is not None) for group in groups)
+    return [line for line in lines if line]
+
+
+def _known(word: Callable[[float], str], value: float | None) -> str | None:
+    return None if value is None else word(value)
+
+
+def _seconds(value: float | None) -> str | None:
+    return _known("{:.3f} s".format, value)

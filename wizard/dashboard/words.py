@@ -1,0 +1,137 @@
+"""A run in sentences and as plain values, for terminals without a screen and for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.events import EXIT_MEANING
+from wizard import wording
+from wizard.dashboard.finding import Finding
+from wizard.dashboard.state import RunState
+from wizard.dashboard.view import View
+
+SCHEMA = 1
+WORDS = {"error": "FAIL", "warning": "(!)", "info": "note"}
+INTERNAL = ("recent", "stride", "count")
+"""Fields of a state that only the fold needs."""
+
+
+def as_json(view: View) -> dict[str, Any]:
+    """A view as values that JSON can hold: unknown is null, a number that is none is its name."""
+    state = view.state
+    known = {
+        **dataclasses.asdict(state),
+        "ranks": {str(n): _rank(dataclasses.asdict(r), view, n) for n, r in state.ranks.items()},
+        "losses": state.losses,
+        "history": [row._asdict() for row in state.history],
+        "tokens_per_second": state.tokens_per_second,
+        "step_seconds": state.step_seconds,
+        "eta_seconds": state.eta_seconds(),
+        "predicted": dataclasses.asdict(view.plan),
+        "health": [dataclasses.asdict(finding) for finding in view.findings],
+    }
+    kept = {name: value for name, value in known.items() if name not in INTERNAL}
+    return {"schema": SCHEMA, **_plain(kept)}
+
+
+def _rank(rank: dict[str, Any], view: View, number: int) -> dict[str, Any]:
+    speed = view.state.ranks[number].tokens_per_second
+    del rank["recent"]
+    return {**rank, "tokens_per_second": speed, "slowness": view.shares.get(number)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
+
+
+def present(view: View) -> list[str]:
+    """The whole state in a few lines."""
+    state = view.state
+    ranks = [
+        f"rank {rank.rank}: {rank.phase or 'unknown'}, step {_or_unknown(rank.step)}, "
+        f"{wording.duration(rank.step_seconds)} a step, {wording.speed(rank.tokens_per_second)}"
+        for _, rank in sorted(state.ranks.items())
+    ]
+    return [
+        f"{state.name}: {ending(state) if state.ended else state.phase or 'starting'}",
+        step_line(state),
+        *ranks,
+        *(finding_line(finding) for finding in view.findings),
+    ]
+
+
+def sentence(view: View) -> str:
+    """Where a run is, as one sentence that can be read aloud."""
+    state = view.state
+    if state.ended:
+        return f"{state.name} {ending(state)}."
+    if state.step is None:
+        return f"{state.name} is {state.phase or 'starting'}."
+    grave = [finding for finding in view.findings if finding.severity != "info"]
+    ranks = wording.counted(len(state.ranks), "rank")
+    well = f"{ranks} ok" if not grave else "; ".join(finding.what for finding in grave)
+    return f"Step {step_line(state).removeprefix('step ')}, {well}."
+
+
+def news(before: RunState, now: RunState) -> Iterator[str]:
+    """Lines for what changed between two states."""
+    if now.attempt != before.attempt:
+        yield f"attempt {now.attempt}, rung {now.rung}"
+    if now.phase != before.phase and now.phase is not None and not now.ended:
+        yield f"{now.phase}" + (f": {now.detail}" if now.detail else "")
+    for warning in now.warnings[len(before.warnings) :]:
+        yield f"(!) {_who(warning.rank)}{warning.text}"
+    if now.losses and now.losses[-1:] != before.losses[-1:]:
+        yield step_line(now)
+    for saved in now.saved[len(before.saved) :]:
+        yield f"saved {saved.path} ({wording.gib(saved.bytes)})"
+    if now.ended:
+        yield ending(now)
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding with its gravity as a word."""
+    return f"{WORDS[finding.severity]} {finding.line()}"
+
+
+def step_line(state: RunState) -> str:
+    """The newest step whose loss is known, as one sentence."""
+    step, loss = state.losses[-1] if state.losses else (state.step, None)
+    left = state.eta_seconds()
+    parts = (
+        f"step {_or_unknown(step)} of {_or_unknown(state.total_steps)}",
+        f"loss {wording.loss(loss)}",
+        wording.speed(state.tokens_per_second),
+        "" if left is None or state.ended else f"{wording.duration(left)} left",
+    )
+    return (
+        ", ".join(part for part in parts if part and wording.UNKNOWN not in part) or "no step yet"
+    )
+
+
+def ending(state: RunState) -> str:
+    """How the run ended."""
+    if state.exit_code is None:
+        return "lost: its processes are gone and nobody recorded how it ended"
+    meaning = EXIT_MEANING.get(state.exit_code, "an unexpected error")
+    text = f"ended with {state.exit_code}: {meaning}"
+    if state.failure is not None:
+        text += f"; {_who(state.failure.rank)}{state.failure.failure}: {state.failure.message}"
+    return text
+
+
+def _who(rank: int | None) -> str:
+    return "" if rank is None else f"rank {rank}: "
+
+
+def _or_unknown(number: int | None) -> str:
+    return wording.UNKNOWN if number is None else str(number)
