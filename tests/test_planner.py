@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine import rules
+from engine.methods import STAGE_FORMAT
 from engine.spec import SETTINGS, dumps, loads
 from tests.fakes import machines
 from tests.plans import FOLDER, as_text
 from tests.plans import machines as shipped_pairs
-from wizard import presets
+from wizard import api, presets
 from wizard.answers import Answers
 from wizard.facts import GIB, Dataset, Device, Facts, Link, Model
 from wizard.plan import Plan
@@ -23,7 +25,7 @@ from wizard.planner import plans
 from wizard.planner.batch import BatchError, solve
 from wizard.planner.budgets import Budget
 from wizard.planner.memory import estimate
-from wizard.probe.machine import load, shipped
+from wizard.probe.machine import find, load, shipped
 from wizard.probe.model import read_model
 from wizard.problem import Problem, ProblemError
 
@@ -114,15 +116,98 @@ def test_every_plan_on_every_machine_is_whole(machine: str, name: str) -> None:
         assert product(plan) == plan.spec.training.effective_batch_size
 
 
-@pytest.mark.parametrize("preset", [p.name for p in presets.shipped_and_saved()])
-@pytest.mark.parametrize("machine", machines.NAMES)
+PRESETS = tuple(preset.name for preset in presets.shipped_and_saved())
+EVERY = list(itertools.product(machines.NAMES, PRESETS))
+THIRTY = [
+    (machines.NAMES[n % len(machines.NAMES)], PRESETS[(n + n // len(PRESETS)) % len(PRESETS)])
+    for n in range(30)
+]
+"""Every machine and every preset at least once."""
+
+
+@pytest.mark.parametrize(
+    ("machine", "preset"),
+    [
+        *THIRTY,
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in EVERY if pair not in THIRTY),
+    ],
+)
 def test_every_preset_on_every_machine_fits_or_explains(machine: str, preset: str) -> None:
     loaded = presets.load(preset)
-    answers = Answers(settings=loaded.settings, preset=loaded.name)
-    for plan in plans(facts(machine), answers):
+    known, answers = with_preset(machine, preset)
+    found = plans_or_problem(known, answers)
+    if isinstance(found, Problem):
+        assert found.what
+        assert found.fix or found.where
+        return
+    for plan in found:
         assert plan.fits or plan.memory.over_bytes > 0 or plan.problems
         for setting, value in loaded.settings.items():
-            assert getattr(getattr(plan.spec, SETTINGS[setting]), setting) == value
+            table = getattr(plan.spec, SETTINGS[setting])
+            assert getattr(table, setting) == value, setting
+
+
+def test_the_thirty_have_every_machine_and_every_preset() -> None:
+    assert len(THIRTY) == len(set(THIRTY))
+    assert {machine for machine, _ in THIRTY} == set(machines.NAMES)
+    assert {preset for _, preset in THIRTY} == set(PRESETS)
+
+
+def with_preset(machine: str, preset: str) -> tuple[Facts, Answers]:
+    """Facts and answers of a preset, for its own model where it names one."""
+    loaded = presets.load(preset)
+    answers = api.with_preset(Answers(), loaded)
+    known = facts(machine, answers.model or "Qwen/Qwen3-8B")
+    assert known.dataset is not None
+    stage = loaded.settings.get("stage", "sft")
+    form = STAGE_FORMAT.get(stage, "messages")
+    rows = replace(known.dataset, format=form, total_chars=5000 * 3000)
+    return replace(known, dataset=rows), answers
+
+
+@pytest.mark.parametrize(
+    ("preset", "machine"),
+    [
+        ("sft-qlora-4b-8gb", "RTX4060-Laptop-WSL"),
+        ("sft-qlora-8b-12gb", "1x NVIDIA GeForce RTX 3060"),
+        ("sft-qlora-14b-16gb", "1x NVIDIA GeForce RTX 4080"),
+        ("sft-qlora-14b-16gb", "T4-Colab"),
+        ("sft-lora-8b-24gb", "1x NVIDIA GeForce RTX 3090"),
+        ("sft-qlora-14b-24gb", "1x NVIDIA GeForce RTX 4090"),
+        ("sft-lora-14b-48gb", "L40S"),
+        ("sft-qlora-32b-48gb", "L40S"),
+        ("sft-full-8b-80gb", "1x NVIDIA A100 80GB PCIe"),
+        ("sft-qlora-72b-80gb", "1x NVIDIA H100 80GB HBM3"),
+        ("sft-lora-8b-2x24gb", "2xRTX3090-NVLink"),
+        ("sft-lora-14b-2x24gb", "2xRTX3090-NVLink"),
+        ("sft-full-8b-4x24gb", "4xA10G"),
+        ("sft-lora-32b-4x48gb", "4x NVIDIA L40S"),
+        ("sft-full-8b-8x40gb", "8xA100-SXM-40GB"),
+        ("sft-full-32b-8x80gb", "8xH100-SXM"),
+        ("sft-lora-72b-8x80gb", "8xH100-SXM"),
+        ("first-try", "RTX4060-Laptop-WSL"),
+        ("sft-long-rows", "8xH100-SXM"),
+        ("dpo-qlora-8b-24gb", "1x NVIDIA GeForce RTX 4090"),
+        ("dpo-qlora-14b-4x24gb", "4xA10G"),
+        ("dpo-full-8b-8x80gb", "8xH100-SXM"),
+        ("kto-lora-8b-48gb", "L40S"),
+        ("pretrain-small-24gb", "1x NVIDIA GeForce RTX 3090"),
+        ("pretrain-full-8b-4x48gb", "8xRTX6000-Ada"),
+        ("pretrain-full-32b-8x80gb", "8xH100-SXM"),
+    ],
+)
+def test_a_preset_fits_the_machine_it_is_named_for(preset: str, machine: str) -> None:
+    known, answers = with_preset("cpu", preset)
+    there = find(machine)
+    versions = {**machines.VERSIONS}
+    known = replace(
+        known,
+        devices=there.devices,
+        links=there.links,
+        host=there.host,
+        software=replace(there.software, versions=versions),
+    )
+    assert plans(known, answers)[0].fits
 
 
 @pytest.mark.parametrize(

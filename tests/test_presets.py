@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wizard import presets
+from engine.spec import SETTINGS
+from wizard import __version__, paths, presets
 from wizard.answers import Preset
+from wizard.cli import main
 from wizard.problem import ProblemError
 
 HEAD = 'schema = 1\ntitle = "T"\n'
+SHIPPED = len(list(paths.shipped_presets().glob("*.toml")))
+SAVED = Path(__file__).parent / "saved"
 
 
 def refusal(text: str) -> str:
@@ -26,12 +30,13 @@ def refusal(text: str) -> str:
 
 def test_the_shipped_presets_are_whole() -> None:
     found = presets.shipped_and_saved()
-    assert [p.name for p in found] == [
-        "full-sft-small-model",
-        "lora-sft-small-card",
-        "qlora-sft-large-model",
-    ]
+    assert len(found) >= 15
+    assert {"full-sft-small-model", "lora-sft-small-card", "qlora-sft-large-model"} <= {
+        preset.name for preset in found
+    }
+    assert len({preset.title for preset in found}) == len(found)
     for preset in found:
+        assert presets.NAME.fullmatch(preset.name)
         assert preset.title
         assert preset.description
         assert preset.settings
@@ -70,7 +75,7 @@ def test_what_a_preset_may_not_carry_is_refused(text: str, what: str) -> None:
     assert what in refusal(text)
 
 
-SETTINGS = st.fixed_dictionaries(
+GIVEN = st.fixed_dictionaries(
     {},
     optional={
         "learning_rate": st.floats(1e-7, 1e-2),
@@ -85,7 +90,7 @@ SETTINGS = st.fixed_dictionaries(
 @given(
     title=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1),
     goal=st.sampled_from([None, "quality", "fastest", "least-memory"]),
-    settings=SETTINGS,
+    settings=GIVEN,
 )
 def test_what_is_written_is_read_again(title: str, goal: Any, settings: dict[str, Any]) -> None:
     preset = Preset(name="mine", title=title, goal=goal, settings=settings, origin="saved")
@@ -129,7 +134,7 @@ def test_a_damaged_saved_file_is_told_and_does_not_hide_the_others(own_home: Pat
     folder = own_home / "presets"
     folder.mkdir()
     (folder / "bad.toml").write_text("schema = ")
-    assert len(presets.shipped_and_saved()) == 3
+    assert len(presets.shipped_and_saved()) == SHIPPED
     (problem,) = presets.broken()
     assert "not valid TOML" in problem.what
 
@@ -138,7 +143,7 @@ def test_a_file_nested_too_deeply_is_told_and_does_not_hide_the_others(own_home:
     folder = own_home / "presets"
     folder.mkdir()
     (folder / "deep.toml").write_text("a=" + "[" * 100_000)
-    assert len(presets.shipped_and_saved()) == 3
+    assert len(presets.shipped_and_saved()) == SHIPPED
     (problem,) = presets.broken()
     assert "nested too deeply" in problem.what
 
@@ -150,7 +155,7 @@ def test_only_regular_files_of_a_presets_size_are_read(own_home: Path) -> None:
     (folder / "folder.toml").mkdir()
     (folder / "zero.toml").symlink_to("/dev/zero")
     (folder / "large.toml").write_bytes(b"#" * (2 * 1024**2))
-    assert len(presets.shipped_and_saved()) == 3
+    assert len(presets.shipped_and_saved()) == SHIPPED
     told = [problem.what for problem in presets.broken()]
     assert told == ["not a regular file", "larger than 1 MiB"] + ["not a regular file"] * 2
     with pytest.raises(ProblemError, match="not a regular file"):
@@ -162,3 +167,95 @@ def test_a_name_that_no_file_has_is_one_sentence(name: str) -> None:
     with pytest.raises(ProblemError) as caught:
         presets.load(name)
     assert caught.value.problem.exit_code == 2
+
+
+@pytest.mark.parametrize("file", sorted(SAVED.glob("preset-*.toml")), ids=lambda path: path.stem)
+def test_a_preset_of_an_old_version_loads_for_ever(file: Path) -> None:
+    """One file for each version that could save presets; nothing in them is ever changed."""
+    preset = presets.load(str(file))
+    assert preset.title == "LoRA for support answers"
+    assert preset.goal == "fastest"
+    assert preset.settings["method"] == "lora"
+    assert preset.settings["system"] == "/no_think"
+    assert len(preset.settings) >= 10
+
+
+def test_every_version_has_left_a_preset() -> None:
+    assert (SAVED / f"preset-{__version__}.toml").is_file()
+
+
+def test_a_preset_of_ones_own_is_deleted_and_a_shipped_one_is_not(own_home: Path) -> None:
+    presets.save(Preset(name="mine", title="M", settings={"lora_rank": 8}))
+    with pytest.raises(ProblemError, match="did you mean mine"):
+        presets.delete("mien")
+    presets.delete("mine")
+    assert list((own_home / "presets").iterdir()) == []
+    with pytest.raises(ProblemError, match="a shipped preset stays as it is"):
+        presets.delete("first-try")
+    for name in ("../first-try", "", "/etc/passwd"):
+        with pytest.raises(ProblemError, match="no preset of your own"):
+            presets.delete(name)
+
+
+def test_a_new_file_never_replaces_one(tmp_path: Path) -> None:
+    file = presets.write_new(tmp_path / "made" / "p.toml", "one")
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ProblemError, match="there is a file already"):
+        presets.write_new(file, "two")
+    assert file.read_text() == "one"
+    assert [path.name for path in file.parent.iterdir()] == ["p.toml"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["nvme_path = '/mnt/x'", "target_modules = '~/x'", "revision = '../../x'", "model = 'C:\\m'"],
+)
+def test_no_setting_carries_a_path_into_one_machine(settings: str) -> None:
+    if settings.partition(" ")[0] in SETTINGS:
+        assert "a path on one machine" in refusal(HEAD + f"[settings]\n{settings}")
+
+
+EDITOR = """\
+#!/usr/bin/env bash
+printf '%s' "$EDITED" >>"$2"
+exit "${EDITOR_CODE:-0}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("added", "code", "rank", "ends"),
+    [
+        ("lora_alpha = 64\n", "0", 64, 0),
+        ("lora_alpa = 64\n", "0", None, 2),
+        ("lora_alpha = 64\n", "3", None, 1),
+        ("", "0", None, 0),
+    ],
+)
+def test_an_edited_preset_takes_its_place_only_when_it_can_be_used(
+    own_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    added: str,
+    code: str,
+    rank: int | None,
+    ends: int,
+) -> None:
+    editor = tmp_path / "an editor"
+    editor.write_text(EDITOR)
+    editor.chmod(0o700)
+    monkeypatch.setenv("EDITOR", f"'{editor}' -f")
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITED", added)
+    monkeypatch.setenv("EDITOR_CODE", code)
+    presets.save(Preset(name="mine", title="M", settings={"lora_rank": 8}))
+    assert main(["presets", "edit", "mine"]) == ends
+    assert presets.load("mine").settings.get("lora_alpha") == rank
+
+
+def test_a_shared_preset_becomes_ones_own(own_home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "shared.toml"
+    assert main(["presets", "show", "sft-lora-8b-24gb", "-o", str(file)]) == 0
+    assert main(["presets", "save", "mine", "--from", str(file)]) == 0
+    assert presets.load("mine").settings == presets.load("sft-lora-8b-24gb").settings
+    assert main(["presets", "delete", "mine"]) == 0
+    assert main(["presets", "delete", "mine"]) == 2

@@ -17,6 +17,8 @@ from wizard.problem import Problem, ProblemError
 
 if TYPE_CHECKING:
     from wizard.answers import Preset
+    from wizard.formats.exporting import Target
+    from wizard.formats.values import Exported
     from wizard.plan import Plan
     from wizard.planner.traced import Traced
     from wizard.runner.launch import LaunchRecord
@@ -208,19 +210,103 @@ def render(
     facts: Facts,
     name: str,
     policy: Policy = DEFAULT_POLICY,
+    *,
+    nodes: int = 1,
+    python: str | None = None,
 ) -> dict[str, str]:
-    """The files of a run, exactly as `write_run` stores them and `run.sh` reads them."""
+    """The files of a run, exactly as `write_run` stores them and `run.sh` reads them.
+
+    `nodes` machines like that of `facts` share its ranks; `python` is tunewright's there.
+    """
     from wizard.script import render as render_script
 
     return render_script(
         plan,
         name=name,
-        python=sys.executable,
+        python=python or sys.executable,
         facts=facts,
         written=datetime.date.today().isoformat(),
         alternatives=tuple(p for p in plans if p is not plan),
+        nodes=nodes,
         policy=policy,
     )
+
+
+def export(
+    answers: Answers,
+    target: Target,
+    *,
+    machine: str | None = None,
+    python: str | None = None,
+    policy: Policy = DEFAULT_POLICY,
+) -> Exported:
+    """The best plan in another form; on several machines, one that all of them share.
+
+    Raises ProblemError as `facts_for`, `make_plans` and `best` do, and for a target that cannot
+    be met.
+    """
+    from wizard.formats import exporting
+
+    exporting.check(target)
+    facts = facts_for(answers.model, answers.data, machine=machine)
+    return export_plan(facts, answers, target, python=python, policy=policy)
+
+
+def export_plan(
+    facts: Facts,
+    answers: Answers,
+    target: Target,
+    *,
+    python: str | None = None,
+    policy: Policy = DEFAULT_POLICY,
+) -> Exported:
+    """As `export`, for facts that are known."""
+    from wizard.formats import exporting
+    from wizard.formats.jobs import Job, several
+
+    everything = facts
+    if target.nodes > 1:
+        everything = several(facts, target.nodes, answers.devices)
+        answers = replace(answers, devices=None, num_devices=_on_all(everything, answers, target))
+    plans = make_plans(everything, answers)
+    plan = best(plans)
+    exporting.check_nodes(plan, target.nodes)
+    name = answers.run_name or run_name(plan, runs_root(answers.output))
+    files = render(plans, plan, facts, name, policy, nodes=target.nodes, python=python)
+    job = Job(
+        plan=plan,
+        name=name,
+        run_sh=files["run.sh"],
+        facts=facts,
+        written=datetime.date.today().isoformat(),
+        nodes=target.nodes,
+    )
+    return exporting.export(job, target)
+
+
+def _on_all(facts: Facts, answers: Answers, target: Target) -> int | None:
+    """Ranks of several machines: every device, or one CPU rank each; a fixed number wins."""
+    if answers.num_devices is not None:
+        return answers.num_devices
+    return len(facts.accelerators) or target.nodes
+
+
+def checkout() -> str | None:
+    """The folder of the source that this runs from; None when it is an installed package."""
+    return str(paths.CHECKOUT) if (paths.CHECKOUT / "install.sh").is_file() else None
+
+
+def write_export(exported: Exported, out: Path) -> list[Path]:
+    """Write an export's files: one to `out` itself, several into the folder `out`.
+
+    Raises ProblemError for a file that is there already, or cannot be written.
+    """
+    from wizard.presets import write_new
+
+    where = paths.expanded(str(out), "--out")
+    if len(exported.files) == 1 and not where.is_dir():
+        return [write_new(where, exported.files[exported.main])]
+    return [write_new(where / name, text) for name, text in exported.files.items()]
 
 
 def runs_root(output: str | None) -> Path:

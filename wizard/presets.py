@@ -36,6 +36,8 @@ NEVER: Mapping[str, str] = {
     "devices": "it names devices of one machine",
 }
 """What a preset may not carry: it can come from anywhere."""
+TEXTS = frozenset({"system"})
+"""Settings whose value is text for a model, whatever it looks like."""
 
 
 def shipped_and_saved() -> tuple[Preset, ...]:
@@ -100,6 +102,57 @@ def save(preset: Preset) -> Path:
         return _replace(folder / f"{preset.name}.toml", text)
     except OSError as error:
         raise _refused(f"cannot be written: {error.strerror}", str(folder), "") from None
+
+
+def write_new(path: Path, text: str) -> Path:
+    """Write a private file where none is, whole or not at all.
+
+    Raises ProblemError when there is one, or it cannot be written.
+    """
+    if os.path.lexists(path):
+        problem = Problem(
+            what="there is a file already",
+            where=str(path),
+            fix="choose another name, or remove it",
+            exit_code=2,
+        )
+        raise ProblemError(problem)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _replace(path, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise ProblemError(Problem(what=what, where=str(path), exit_code=1)) from None
+
+
+def delete(name: str) -> Path:
+    """Remove one of the user's own presets.
+
+    Raises ProblemError when there is none of this name among them.
+    """
+    path = own_file(name)
+    try:
+        path.unlink()
+    except OSError as error:
+        raise _refused(f"cannot be removed: {error.strerror}", name, "") from None
+    return path
+
+
+def own_file(name: str) -> Path:
+    """The file of one of the user's own presets.
+
+    Raises ProblemError when there is none of this name among them.
+    """
+    path = paths.saved_presets() / f"{name}.toml"
+    if NAME.fullmatch(name) and path.is_file():
+        return path
+    if (paths.shipped_presets() / f"{name}.toml").is_file():
+        fix = f"`tunewright presets save NAME --from {name}` makes one of your own"
+        raise _refused("a shipped preset stays as it is", name, fix)
+    names = [path.stem for path in sorted(paths.saved_presets().glob("*.toml"))]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"yours are: {', '.join(names) or 'none'}"
+    raise _refused("no preset of your own has this name", name, hint)
 
 
 def loads(text: str, name: str, origin: Origin) -> Preset:
@@ -210,19 +263,30 @@ def _settings(table: object, name: str) -> dict[str, Any]:
             raise _refused(str(error), name, "") from None
         if setting in settings:
             raise _refused(f"`{setting}` is given twice", name, "keep one of the names")
-        _check_never(setting, name)
-        _check_path(setting, value, name)
+        why = why_not_carried(setting, value)
+        if why:
+            what = f"`{setting}` = {str(value)[:80]!r} {why}"
+            raise _refused(what, name, "leave it to the answer")
         settings[setting] = value
     return settings
 
 
-def _check_path(setting: str, value: object, name: str) -> None:
-    """Presets travel between machines: a path into one of them is refused."""
-    if setting not in ("model", "data") or not isinstance(value, str):
-        return
-    if value.startswith(("/", "~", "\\")) or ".." in Path(value).parts or value[1:2] == ":":
-        fix = "name a hub id, or leave it to the answer"
-        raise _refused(f"`{setting}` is a path on one machine: {value}", name, fix)
+def why_not_carried(setting: str, value: object) -> str:
+    """Why no preset may carry a setting with this value; empty when it may.
+
+    Presets travel between machines: a path into one of them means nothing on another.
+    """
+    if setting in NEVER:
+        return f"is not allowed in a preset: {NEVER[setting]}"
+    if setting in TEXTS:
+        return ""
+    parts = value if isinstance(value, list | tuple) else (value,)
+    here = any(isinstance(part, str) and _is_path_here(part) for part in parts)
+    return "is a path on one machine" if here else ""
+
+
+def _is_path_here(text: str) -> bool:
+    return text.startswith(("/", "~", "\\")) or ".." in Path(text).parts or text[1:2] == ":"
 
 
 def _replace(path: Path, text: str) -> Path:

@@ -38,16 +38,25 @@ def render(
     written: str,
     alternatives: Sequence[Plan] = (),
     policy: Policy = DEFAULT_POLICY,
+    nodes: int = 1,
 ) -> dict[str, str]:
     """Everything a run folder starts with; `policy` is what the run does about failures.
 
     `python` is the absolute path of the environment's interpreter, `written` a date in words.
+    `nodes` machines like that of `facts` share the ranks evenly; each gets these files.
     Text from outside stands only in single quotes, here-documents and escaped comments.
     """
     specs = _specs(plan)
     return {
         "run.sh": _run_sh(
-            plan, specs, policy, name=name, python=python, facts=facts, written=written
+            plan,
+            specs,
+            policy,
+            name=name,
+            python=python,
+            facts=facts,
+            written=written,
+            nodes=nodes,
         ),
         **specs,
         "plan.json": _plan_json(plan, name, facts, written, alternatives),
@@ -90,8 +99,11 @@ def _run_sh(
     python: str,
     facts: Facts,
     written: str,
+    nodes: int,
 ) -> str:
     spec = plan.spec
+    ranks = spec.parallel.ranks // nodes
+    assert ranks * nodes == spec.parallel.ranks, "every machine has as many ranks"
     return _fill(
         TEMPLATE.read_text(encoding="utf-8"),
         {
@@ -102,9 +114,9 @@ def _run_sh(
             "written": printable(written),
             "name": shlex.quote(printable(name)),
             "python": shlex.quote(python),
-            "ranks": str(spec.parallel.ranks),
+            "ranks": str(ranks),
             "rungs": str(len(plan.rungs)),
-            "environment": _environment(spec, facts),
+            "environment": _environment(spec, facts, ranks),
             "visible": _VISIBLE[spec.parallel.device_kind],
             "kind": spec.parallel.device_kind,
             **_policy(policy, plan),
@@ -130,11 +142,11 @@ def _fill(template: str, values: dict[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
 
 
-def _environment(spec: Spec, facts: Facts) -> str:
+def _environment(spec: Spec, facts: Facts, ranks: int) -> str:
     lines = [
         ("PYTHONSAFEPATH", "1", "a folder beside this file never replaces an installed package"),
         ("PYTHONUNBUFFERED", "1", "logs show a line when it is written"),
-        ("OMP_NUM_THREADS", *_threads(spec, facts)),
+        ("OMP_NUM_THREADS", *_threads(ranks, facts)),
         ("TOKENIZERS_PARALLELISM", "false", "its threads do not survive forked data workers"),
         *_device_lines(spec),
         *_exchange_lines(spec, facts),
@@ -144,8 +156,8 @@ def _environment(spec: Spec, facts: Facts) -> str:
     return "\n".join(f"{word:<{width}} # {printable(reason)}" for word, reason in words)
 
 
-def _threads(spec: Spec, facts: Facts) -> tuple[str, str]:
-    cores, ranks = facts.host.cpu_cores, spec.parallel.ranks
+def _threads(ranks: int, facts: Facts) -> tuple[str, str]:
+    cores = facts.host.cpu_cores
     if cores is None:
         return "1", "the number of cores is unknown, and ranks must not fight over them"
     return str(max(cores // ranks, 1)), f"{cores} cores shared by {ranks} ranks"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from engine.methods import STAGE_FORMAT
 from tests.plans import FOLDER, table
 from wizard import presets
 from wizard.answers import Answers
@@ -36,7 +37,7 @@ def pairs() -> Iterator[tuple[str, str, str, str | None]]:
     )
     for n in range(PAIRS):
         machine = machines[n % len(machines)]
-        yield machine, MODELS[n % len(MODELS)], GOALS[n % len(GOALS)], named[n // 2 % len(named)]
+        yield machine, MODELS[n % len(MODELS)], GOALS[n % len(GOALS)], named[n % len(named)]
 
 
 def text(of_model: Facts) -> str:
@@ -52,7 +53,12 @@ def _table(machine: str, model: str, goal: str, preset: str | None, known: Facts
     from wizard.probe.model import read_model
 
     facts = replace(load(shipped()[machine]), model=read_model(model), dataset=known.dataset)
-    settings = presets.load(preset).settings if preset else {}
+    settings = dict(presets.load(preset).settings) if preset else {}
+    settings.pop("model", None)  # the pair names its own
+    assert facts.dataset is not None
+    form = STAGE_FORMAT.get(settings.get("stage", "sft"), facts.dataset.format)
+    rows = replace(facts.dataset, format=form, total_chars=15_000_000)
+    facts = replace(facts, dataset=rows)
     answers = Answers(goal=goal, preset=preset, preset_settings=settings)  # type: ignore[arg-type]
     try:
         return table(plans(facts, answers), SHOWN)

@@ -11,6 +11,8 @@ from wizard.commands import (
     data,
     demo,
     doctor,
+    export,
+    import_,
     logs,
     metrics,
     model,
@@ -49,4 +51,6 @@ COMMANDS: Mapping[str, ModuleType] = {
     "chat": chat,
     "presets": presets,
     "settings": settings,
+    "import": import_,
+    "export": export,
 }

@@ -13,7 +13,7 @@ from wizard.answers import Answers, Goal, Policy
 from wizard.problem import Problem, ProblemError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
     """Options that say what to train, on what, and how."""
     parser.add_argument("--model", metavar="M", help="a model folder, or a hub id")
     parser.add_argument(
@@ -49,9 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_machine(parser)
     add_history(parser)
     add_policy(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the script that would run, and stop"
-    )
+    if dry_run:
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print the script that would run, and stop"
+        )
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:

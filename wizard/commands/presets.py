@@ -1,17 +1,24 @@
-"""`tunewright presets`: list, show or save named answers."""
+"""`tunewright presets`: list, show, save, edit, delete or share named answers."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from wizard import api
 from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.problem import Problem, ProblemError
 
-HELP = "list, show or save presets"
+HELP = "list, show, save, edit, delete or share presets"
 DESCRIPTION = (
-    "A preset is named answers in a TOML file: it says what it fixes, the rest is planned."
+    "A preset is named answers in a TOML file: it says what it fixes, the rest is planned. To "
+    "share one: `show NAME -o FILE`; whoever gets it says `--preset FILE` or `save N --from FILE`."
 )
 
 
@@ -22,9 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="one JSON document")
     show = actions.add_parser("show", help="the file of one preset")
     show.add_argument("name")
+    show.add_argument("-o", "--out", metavar="FILE", help="into a new file, to share it")
     save = actions.add_parser("save", help="save settings under a name")
     save.add_argument("name")
-    save.add_argument("--from", dest="source", metavar="NAME", help="start from this preset")
+    save.add_argument("--from", dest="source", metavar="NAME", help="start from this one, or file")
     save.add_argument(
         "--run", dest="from_run", metavar="RUN", help="start from what was fixed in this run"
     )
@@ -34,11 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     save.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="a setting"
     )
+    edit = actions.add_parser("edit", help="open one of your own in $EDITOR")
+    edit.add_argument("name")
+    delete = actions.add_parser("delete", help="remove one of your own")
+    delete.add_argument("name")
 
 
 def run(args: argparse.Namespace) -> int:
     """Dispatch on the action."""
-    actions = {"list": _list, "show": _show, "save": _save}
+    actions = {"list": _list, "show": _show, "save": _save, "edit": _edit, "delete": _delete}
     return actions[args.action](args)
 
 
@@ -58,15 +70,55 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from wizard.presets import dumps, load
+    from wizard import paths
+    from wizard.presets import dumps, load, write_new
 
-    print_exactly(dumps(load(args.name)))
+    text = dumps(load(args.name))
+    if args.out is None:
+        print_exactly(text)
+    else:
+        say(str(write_new(paths.expanded(args.out, "--out"), text)))
+    return 0
+
+
+def _delete(args: argparse.Namespace) -> int:
+    from wizard.presets import delete
+
+    say(f"removed {delete(args.name)}")
+    return 0
+
+
+def _edit(args: argparse.Namespace) -> int:
+    """A copy is edited; it takes the preset's place only when it can be used."""
+    from wizard.presets import load, own_file, save
+
+    file = own_file(args.name)
+    words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory(prefix="tunewright-") as folder:
+        copy = Path(folder) / file.name
+        copy.write_bytes(file.read_bytes())
+        try:
+            done = subprocess.run([*words, str(copy)], check=False)
+        except OSError as error:
+            raise ProblemError(
+                Problem(
+                    what=f"the editor {words[0]!r} cannot be started: {error.strerror}",
+                    where="$EDITOR",
+                    fix="name another one in EDITOR",
+                    exit_code=2,
+                )
+            ) from None
+        if done.returncode != 0:
+            note(f"the editor ended with {done.returncode}: {args.name} stays as it was")
+            return 1
+        if copy.read_bytes() == file.read_bytes():
+            note("nothing was changed")
+            return 0
+        say(str(save(dataclasses.replace(load(str(copy)), origin="saved"))))
     return 0
 
 
 def _save(args: argparse.Namespace) -> int:
-    import dataclasses
-
     from wizard.answers import Preset
     from wizard.presets import load, save, shipped_and_saved
 

@@ -215,7 +215,7 @@ say "$NAME: $PWD"
 [ -z "$AFTER" ] || stage waiting 0 "$PYTHON" -m engine.watch wait "$AFTER" || exit
 # The devices that spec.toml names, else as many others of their kind, and it says so.
 mkdir -p logs || fail 73 "cannot write in $PWD: is the disk full or read-only?"
-{{visible}}=$("$PYTHON" -m engine.preflight spec.toml --ranks "$((RANKS * ${NNODES:-1}))" 2>logs/preflight.log) ||
+{{visible}}=$("$PYTHON" -m engine.preflight spec.toml --ranks "$RANKS" --nodes "${NNODES:-1}" 2>logs/preflight.log) ||
   fail $? "$(tail -n 1 logs/preflight.log)"
 export {{visible}}
 [ "$SHARE" -eq 1 ] || hold_devices {{kind}} "${{visible}}" || fail $? "$(tail -n 1 logs/preflight.log)"

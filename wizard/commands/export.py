@@ -1,0 +1,75 @@
+"""`tunewright export`: a plan as a job for a scheduler, or as another trainer's configuration."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from wizard import api
+from wizard.commands import choosing
+from wizard.commands.terminal import note, print_exactly, print_json
+from wizard.problem import Problem, ProblemError
+
+HELP = "a plan as an sbatch script, a Kubernetes manifest, another trainer's YAML …"
+DESCRIPTION = (
+    "Plans as `plan` does, and prints the first plan that fits in another form. What that form "
+    "cannot say is listed in its comments and on stderr. Nothing is started."
+)
+
+RUNS = ("bash", "torchrun", "sbatch", "kubernetes", "skypilot")
+FORMATS = (*RUNS, "swift", "llamafactory", "axolotl", "accelerate")
+"""Written out: a command line is known before anything is loaded that makes plans."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "--format", required=True, choices=FORMATS, help="bash, a scheduler, or another trainer"
+    )
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="a new file, or a folder where there are several"
+    )
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines like this one")
+    parser.add_argument("--python", metavar="P", help="tunewright's python where the run starts")
+    parser.add_argument("--image", metavar="I", help="kubernetes: an image with tunewright in it")
+    parser.add_argument("--claim", metavar="C", help="kubernetes: the volume claim for runs")
+    parser.add_argument("--mount", metavar="DIR", default="/runs", help="kubernetes: its place")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    choosing.add_arguments(parser, dry_run=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan and print, or write."""
+    from wizard.formats.exporting import Target
+    from wizard.formats.values import told
+
+    if args.nodes < 1:
+        raise ProblemError(Problem(what="--nodes takes 1 or more", exit_code=2))
+    target = Target(
+        format=args.format,
+        nodes=args.nodes,
+        image=args.image,
+        claim=args.claim,
+        mount=args.mount,
+        source=api.checkout(),
+    )
+    exported = api.export(
+        choosing.answers_from(args),
+        target,
+        machine=args.machine,
+        python=args.python,
+        policy=choosing.policy_from(args),
+    )
+    for line in told(exported.left):
+        note(f"not carried over: {line}")
+    if args.out is not None:
+        for path in api.write_export(exported, Path(args.out)):
+            note(f"written: {path}")
+    elif args.json:
+        left = [{"key": one.key, "value": one.value, "why": one.why} for one in exported.left]
+        print_json({"schema": 1, "files": dict(exported.files), "left": left})
+    else:
+        print_exactly(exported.files[exported.main])
+        for name in list(exported.files)[1:]:
+            note(f"{name} belongs beside it: -o FOLDER writes both")
+    return 0

@@ -1,0 +1,1 @@
+"""Plan → job scripts and other trainers' configurations; their configurations → Preset. Pure."""

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# {{title}}
+# Written by tunewright {{version}} on {{written}}: it makes the run's folder where it is started, and
+# starts the run that is written below.
+{{how}}
+#   … --resume             goes on from the last checkpoint
+
+set -uo pipefail
+umask 077 # data and weights are their owner's business
+
+# shellcheck disable=SC2016,SC1003 # names stay in single quotes, whatever looks like code in them
+NAME={{name}}
+export NNODES={{nodes}} # machines, each with as many ranks
+{{python}}
+fail() { # code, sentence
+  printf '%s\n' "$2" >&2
+  exit "$1"
+}
+
+FOLDER=./$NAME
+if [ "$NNODES" -gt 1 ]; then
+  # Which of them this one is, and where the first one is: a scheduler says it, or whoever types.
+  NODE_RANK=${NODE_RANK:-${SLURM_NODEID:-${JOB_COMPLETION_INDEX:-${SKYPILOT_NODE_RANK:-}}}}
+  first=${SKYPILOT_NODE_IPS:-}
+  MASTER_ADDR=${MASTER_ADDR:-${first%%$'\n'*}}
+  [[ $NODE_RANK =~ ^[0-9]+$ ]] && [ "$NODE_RANK" -lt "$NNODES" ] ||
+    fail 64 "NODE_RANK=0 … $((NNODES - 1)) says which machine this is"
+  [ -n "$MASTER_ADDR" ] || fail 64 "MASTER_ADDR=… says how the first machine is reached"
+  export NODE_RANK MASTER_ADDR
+  # Each machine has a folder of its own; on a shared disk their checkpoints are in one place.
+  FOLDER=./$NAME/node-$NODE_RANK
+  mkdir -p -- "./$NAME/node-0/checkpoints" || fail 73 "cannot make $NAME in $PWD"
+fi
+mkdir -p -- "$FOLDER" || fail 73 "cannot make $FOLDER in $PWD"
+cd -- "$FOLDER" || exit 73
+[ -e checkpoints ] || [ "${NODE_RANK:-0}" -eq 0 ] || ln -s ../node-0/checkpoints checkpoints ||
+  fail 73 "cannot write in $PWD"
+
+# Keeps the text it is given as a file; a file that was edited wins.
+keep() {
+  if [ ! -e "$1" ]; then
+    { cat >"$1.part" && mv -- "$1.part" "$1"; } || fail 73 "cannot write $1 in $PWD"
+  elif ! cmp -s -- "$1" -; then
+    printf '%s\n' "$1 was edited after it was written: this run follows the edited file" >&2
+  fi
+}
+
+{{run}}
+
+exec bash run.sh "$@"
