@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from wizard import paths
-from wizard.answers import Answers, Goal
+from wizard.answers import DEFAULT_POLICY, Answers, Goal, Policy
 from wizard.problem import Problem, ProblemError
 
 SCHEMA = 1
@@ -91,7 +91,20 @@ def _parsed(given: Mapping[str, Any]) -> dict[str, Any]:
         }
     except SpecError as error:
         raise ValueError(str(error)) from None
-    return {**settings, "devices": None if devices is None else tuple(devices)}
+    return {
+        **settings,
+        "devices": None if devices is None else tuple(devices),
+        "policy": _policy(given.get("policy", {})),
+    }
+
+
+def _policy(given: Mapping[str, Any]) -> Policy:
+    """What the run does about failures; what is not there is as usual."""
+    usual = dataclasses.asdict(DEFAULT_POLICY)
+    for name, value in given.items():
+        if name not in usual or type(value) is not type(usual[name]):
+            raise ValueError(f"policy {name} = {value!r}")
+    return Policy(**given)
 
 
 def _unreadable(why: str) -> ProblemError:

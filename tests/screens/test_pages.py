@@ -242,8 +242,7 @@ async def test_the_footer_names_the_help_key_that_works_there(page: str, key: st
         await rest(pilot)
         footer = shown(app).split("\n")[-1].lower()
         await pilot.press("f1")
-        await pilot.pause()
-        assert "What this page is about" in shown(app)
+        await until(pilot, lambda: "What this page is about" in shown(app))
     assert f" {key} help" in footer
 
 
