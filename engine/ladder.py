@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.spec import Spec
+from engine.spec import ZERO_STAGES, Spec
 
 REPLICATED = ("single", "ddp")
 """Strategies in which every rank holds the whole optimizer: their checkpoints are alike."""
@@ -20,7 +20,8 @@ def optimizer_form(spec: Spec) -> dict[str, Any]:
         "optim": spec.training.optim.removesuffix("_fused"),
         "strategy": "replicated" if replicated else parallel.strategy,
         "offload": parallel.offload,
-        "ranks": None if replicated else parallel.num_devices,
+        # FSDP shares its shards out anew; DeepSpeed's belong to as many ranks as made them.
+        "ranks": parallel.ranks if parallel.strategy in ZERO_STAGES else None,
     }
 
 
