@@ -31,7 +31,7 @@ def test_a_plan_is_told_within_80_columns(capsys: pytest.CaptureFixture[str], ro
     words = [line for line in out.splitlines() if str(rows) not in line]
     assert max(len(line) for line in words) <= 80
     assert " 1. LoRA r16 bf16, DDP on 8 devices" in out
-    assert "a step, most of it" in out
+    assert "a step of the longest rows" in out
     assert "costs about" in out
     assert "source: QLoRA, arXiv:2305.14314" in out
     assert "the optimizer's states start" in out

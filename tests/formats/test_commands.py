@@ -57,7 +57,8 @@ def test_an_export_as_json_has_every_file(rows: Path, capfd: pytest.CaptureFixtu
     ("words", "what"),
     [
         (("--format", "bash", "--nodes", "2"), "bash is for one machine"),
-        (("--format", "sbatch", "--nodes", "0"), "--nodes takes 1 or more"),
+        (("--format", "sbatch", "--nodes", "0"), "--nodes takes 1 to 64"),
+        (("--format", "sbatch", "--nodes", "100000"), "--nodes takes 1 to 64"),
         (("--format", "sbatch", "--nodes", "3", "--set", "num_devices=16"), "not shared evenly"),
         (("--format", "kubernetes"), "an image with tunewright in it"),
     ],

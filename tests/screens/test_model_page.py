@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.widgets import Input
 
 from tests.screens import values
 from tests.screens.pages import model
@@ -153,3 +154,14 @@ def test_the_fit_of_a_model_is_that_of_a_real_plan() -> None:
     made = plans(facts, nominal_answers(Answers(settings={"model": "x"}), values.MODEL))
     assert made[0].fits
     assert made[0].spec.data.max_length == 2048
+
+
+async def test_enter_right_after_typing_takes_what_was_typed_and_not_what_was_marked() -> None:
+    app = OnePage(lambda: model(KNOWN, model=None))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "./my-model" in shown(app))
+        # The key comes before the field's own word of the change.
+        app.screen.query_one(Input).value = "Qwen/Qwen3-8B"
+        app.screen.action_next()
+        await until(pilot, lambda: bool(app.left))
+    assert app.left[0].name == "Qwen/Qwen3-8B"

@@ -17,6 +17,8 @@ DESCRIPTION = (
 )
 
 RUNS = ("bash", "torchrun", "sbatch", "kubernetes", "skypilot")
+MOST_NODES = 64
+"""As many machines as a machine may have devices; planning takes as long as there are pairs."""
 FORMATS = (*RUNS, "swift", "llamafactory", "axolotl", "accelerate")
 """Written out: a command line is known before anything is loaded that makes plans."""
 
@@ -43,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     from wizard.formats.exporting import Target
     from wizard.formats.values import told
 
-    if args.nodes < 1:
-        raise ProblemError(Problem(what="--nodes takes 1 or more", exit_code=2))
+    if not 1 <= args.nodes <= MOST_NODES:
+        raise ProblemError(Problem(what=f"--nodes takes 1 to {MOST_NODES:,}", exit_code=2))
     target = Target(
         format=args.format,
         nodes=args.nodes,

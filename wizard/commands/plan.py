@@ -154,7 +154,9 @@ def _spent(plan: Plan) -> str:
     """Time, energy and cost of a run, as far as they are known."""
     if plan.step_seconds is None:
         return ""
-    parts = [f"{duration(plan.step_seconds)} a step, most of it {plan.limited_by}"]
+    parts = [
+        f"{duration(plan.step_seconds)} a step of the longest rows, most of it {plan.limited_by}"
+    ]
     if plan.run_seconds is not None:
         parts.append(f"about {duration(plan.run_seconds)} in all")
     if plan.energy_kwh is not None:
@@ -184,7 +186,7 @@ def _subject(facts: Facts) -> list[str]:
     if facts.dataset is not None:
         dropped, rows = facts.dataset.dropped_rows, counted(facts.dataset.rows, "row")
         found.append(
-            f"Data {facts.dataset.path}: {rows}, {facts.dataset.format}"
+            f"Data {facts.dataset.path}: {rows}, {facts.dataset.format or 'several formats'}"
             + (f", {dropped:,} not usable" if dropped else "")
         )
         found.extend(f"  {problem}" for problem in facts.dataset.problems)

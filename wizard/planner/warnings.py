@@ -35,10 +35,23 @@ def problems(
         found.append(_few(steps))
     if most_tokens > spec.data.max_length:
         found.append(_may_be_cut(spec.data.max_length, most_tokens))
+    positions = facts.model.max_positions if facts.model else None
+    if positions is not None and spec.data.max_length > positions:
+        found.append(_beyond_positions(spec.data.max_length, positions))
     # A broken driver must not turn into a CPU run that nobody asked for.
     if spec.parallel.device_kind == "cpu" and answers.fixed.get("device_kind") != "cpu":
         found += [p for p in facts.problems if p.severity == "error" and p.exit_code == 6]
     return found
+
+
+def _beyond_positions(max_length: int, positions: int) -> Problem:
+    return Problem(
+        what=f"the model was made for {positions:,} positions, and max_length is {max_length:,}: "
+        "longer rows reach places it has never learnt",
+        where="max_length",
+        fix=f"max_length={positions}, unless you mean to extend it",
+        severity="warning",
+    )
 
 
 def steps_on_host(spec: Spec) -> bool:

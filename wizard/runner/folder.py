@@ -97,12 +97,12 @@ def create(files: Mapping[str, str], *, root: Path, name: str) -> Path:
 def check_name(name: str) -> None:
     """Raise ProblemError for a name that no run can have."""
     size = len(name.encode("utf-8", "replace"))
-    odd = name != name.encode("utf-8", "replace").decode()
-    if not name.strip() or name.startswith(".") or "/" in name or "\0" in name or odd or size > 200:
+    odd = name != name.encode("utf-8", "replace").decode() or not name.isprintable()
+    if not name.strip() or name.startswith((".", "-")) or "/" in name or odd or size > 200:
         raise ProblemError(
             Problem(
                 what=f"{name!r} cannot name a run",
-                fix="use letters, digits, - and _, with no slash and no leading dot",
+                fix="use letters, digits, - and _, with no slash and no leading dot or hyphen",
                 exit_code=2,
             )
         )

@@ -124,6 +124,7 @@ class ModelPage(Page[Model]):
         self._listed: tuple[KnownModel, ...] = ()
         self._fit: dict[str, str] = {}
         self._searched = False
+        self._offered: str | None = None
         self._look = 0
         self._looked_up: list[str] = []
 
@@ -197,6 +198,7 @@ class ModelPage(Page[Model]):
 
     def action_next(self) -> None:
         """Leave with the model that was read, or read the one that is marked or named."""
+        self._catch_up()
         name = self._wanted()
         if self.busy:
             return
@@ -213,9 +215,17 @@ class ModelPage(Page[Model]):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Offer what matches."""
         event.stop()
-        if event.value != wording.one_line(self._given) or self._searched:
-            self._searched = True
-            self._offer()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """List what matches the field; Enter may come before the field's own word of a change."""
+        value = self.query_one(Input).value
+        if value == self._offered or (
+            value == wording.one_line(self._given) and not self._searched
+        ):
+            return
+        self._searched = True
+        self._offer()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Read the marked model beside the page."""
@@ -263,6 +273,8 @@ class ModelPage(Page[Model]):
         """The models that match what was typed; all of them before anything was."""
         table = self.query_one(Rows)
         typed = self.query_one(Input).value if self._searched else ""
+        if not keep:
+            self._offered = self.query_one(Input).value
         self._listed = matching(self._known, typed)
         rows = [self._row(one) for one in self._listed]
         room = 3 * self.size.width // 5 if self.size.width >= 80 else self.size.width
