@@ -18,7 +18,7 @@ from wizard.facts import GIB, Model
 from wizard.modelcard import describe, nominal_answers, nominal_rows
 from wizard.planner import plans
 from wizard.probe.models import kind_of, known_models, search, sibling
-from wizard.screens.model import matching
+from wizard.screens.model import ModelPage, matching
 
 KNOWN = World(known=values.KNOWN)
 
@@ -161,7 +161,9 @@ async def test_enter_right_after_typing_takes_what_was_typed_and_not_what_was_ma
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "./my-model" in shown(app))
         # The key comes before the field's own word of the change.
-        app.screen.query_one(Input).value = "Qwen/Qwen3-8B"
-        app.screen.action_next()
+        page = app.screen
+        assert isinstance(page, ModelPage)
+        page.query_one(Input).value = "Qwen/Qwen3-8B"
+        page.action_next()
         await until(pilot, lambda: bool(app.left))
     assert app.left[0].name == "Qwen/Qwen3-8B"
