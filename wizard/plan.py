@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from engine.ladder import exact_rungs
 from engine.spec import Spec
 from wizard.problem import Problem
 
@@ -147,16 +148,9 @@ class Plan:
         They keep the optimizer and how the ranks share the work; later ones keep the weights, the
         schedule and the place in the data, and start the optimizer's states anew.
         """
-        return sum(same_states(self.spec, rung) for rung in self.rungs)
+        return exact_rungs(self.spec, self.rungs)
 
     @property
     def reasons(self) -> dict[str, str]:
         """Setting → reason, for the comments of spec.toml."""
         return {d.setting: d.reason for d in self.decisions}
-
-
-def same_states(spec: Spec, other: Spec) -> bool:
-    """Whether a checkpoint of one, optimizer states included, is one of the other."""
-    kept = ("strategy", "offload", "offload_device", "num_devices", "devices_per_rank")
-    same = all(getattr(spec.parallel, name) == getattr(other.parallel, name) for name in kept)
-    return same and spec.training.optim == other.training.optim

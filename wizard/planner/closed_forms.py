@@ -63,6 +63,11 @@ class Case:
         return self.spec.parallel.devices_per_rank
 
     @property
+    def ddp(self) -> bool:
+        """Whole models side by side, or groups of devices that hold one each."""
+        return self.ranks > 1 and (self.spec.parallel.strategy == "ddp" or self.split > 1)
+
+    @property
     def cpu(self) -> bool:
         """Ranks are CPU processes."""
         return self.spec.parallel.device_kind == "cpu"
@@ -104,7 +109,9 @@ def _moments(case: Case) -> list[tuple[MemoryPart, ...]]:
     kept = activations(case.spec, case.shape, case.weight_bytes)
     held = (*_weights(case), *_states(case))
     gradients = _gradients(case)
-    early = gradients if case.spec.training.gradient_accumulation_steps > 1 else ()
+    # DDP's buckets are the gradients, and stay from step to step.
+    stay = case.spec.training.gradient_accumulation_steps > 1 or case.ddp
+    early = gradients if stay else ()
     loss = (*held, *early, kept.kept, _loss(case, kept))
     first = (*held, *early, kept.kept, kept.working)
     last = (*held, *gradients, kept.working)
@@ -176,15 +183,7 @@ def _states(case: Case) -> tuple[MemoryPart, ...]:
         text = f"two moments of {count:,} × {case.trainable_bytes} B"
         text += f" / {case.split}" if case.split > 1 else ""
         states = _part("optimizer", count * each, text)
-    return (states, *_buckets(case))
-
-
-def _buckets(case: Case) -> tuple[MemoryPart, ...]:
-    if case.spec.parallel.strategy != "ddp" and not (case.split > 1 and case.ranks > 1):
-        return ()
-    size = case.trainable_bytes
-    text = f"DDP's copy of the gradients: {case.trainable:,} × {size} B"
-    return (_part("gradient buckets", case.trainable * size, text),)
+    return (states,)
 
 
 def _gradients(case: Case) -> tuple[MemoryPart, ...]:

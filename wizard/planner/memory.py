@@ -118,9 +118,8 @@ def _whole_modules(case: Case) -> tuple[MemoryPart, ...]:
     if not count:
         return ()
     elements = case.shape.head * (1 if case.shape.tied else count)
-    each = WHOLE_MODULE_BYTES + 4 * (case.spec.parallel.strategy == "ddp")
-    text = f"{elements:,} × {each} B (float32 copy, gradient, two moments, what DDP sends)"
-    return (_part("modules trained whole", elements * each, text),)
+    text = f"{elements:,} × {WHOLE_MODULE_BYTES} B (float32 copy, gradient, two moments)"
+    return (_part("modules trained whole", elements * WHOLE_MODULE_BYTES, text),)
 
 
 def _least(case: Case, model: Model, budget: Budget) -> tuple[MemoryPart, ...]:

@@ -228,10 +228,8 @@ def _optimizer(setup: Setup, found: States, _size: int) -> str:
     return f"two moments of {found.trainable:,} × {width} B" + _over_ranks(setup)
 
 
-def _buckets(setup: Setup, found: States, _size: int) -> str:
-    if setup.zero:
-        return f"DeepSpeed's bucket: {BUCKET_ELEMENTS:,} × {found.trainable_width} B"
-    return f"DDP's copy of the gradients: {found.trainable:,} × {found.trainable_width} B"
+def _buckets(_setup: Setup, found: States, _size: int) -> str:
+    return f"DeepSpeed's bucket: {BUCKET_ELEMENTS:,} × {found.trainable_width} B"
 
 
 def _gradients(setup: Setup, found: States, _size: int) -> str:
