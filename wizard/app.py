@@ -20,7 +20,7 @@ from wizard.facts import Facts
 from wizard.problem import ProblemError
 from wizard.screens.pages import Look, page_for
 from wizard.screens.start import StartPage
-from wizard.screens.verbs import Verbs
+from wizard.screens.verbs import RunSummary, Verbs
 from wizard.steps import (
     BEFORE_RUN,
     ORDER,
@@ -35,9 +35,12 @@ from wizard.steps import (
 )
 from wizard.widgets.aside import aside
 from wizard.widgets.page import Page
+from wizard.widgets.question import Question
 from wizard.widgets.theme import CALM
 
 Value = TypeVar("Value")
+LEAVE = "Leave tunewright? Answers are kept, and runs go on."
+LEAVING = ("leave", "stay")
 
 __all__ = ["TunewrightApp", "Verbs"]
 
@@ -115,6 +118,9 @@ class TunewrightApp(App[Path]):
             page = page_for(step, walk, self._verbs, self._look)
             page.marks = walk.marks
             answer = await self.push_screen_wait(page)
+            if step is Step.HARDWARE and answer is None:
+                walk = await self._before_the_first(walk)
+                continue
             walk = self._turn(walk, step, answer)
             await self._keep(walk, step)
         self.exit(walk.run if walk else None)
@@ -123,19 +129,37 @@ class TunewrightApp(App[Path]):
         """The walk after the start page; None when it was left."""
         if walk.facts is not None or walk.answers != Answers():
             return walk
-        runs = await self._told(self._verbs.list_runs) or ()
-        kept = await self._told(self._verbs.kept_answers)
+        runs, kept = await self._before()
         if not runs and kept is None:
             return walk
-        choice = await self.push_screen_wait(StartPage(runs, kept))
-        match choice:
-            case None:
+        return await self._from_start(walk, runs, kept)
+
+    async def _before_the_first(self, walk: Walk) -> Walk | None:
+        """Back from the first page: the start page, or without one a question; None leaves."""
+        runs, kept = await self._before()
+        if runs or kept is not None:
+            return await self._from_start(walk, runs, kept)
+        return None if await self.push_screen_wait(Question(LEAVE, LEAVING)) == 0 else walk
+
+    async def _before(self) -> tuple[tuple[RunSummary, ...], Answers | None]:
+        """Runs there are, and answers that were kept."""
+        return (
+            await self._told(self._verbs.list_runs) or (),
+            await self._told(self._verbs.kept_answers),
+        )
+
+    async def _from_start(
+        self, walk: Walk, runs: tuple[RunSummary, ...], kept: Answers | None
+    ) -> Walk | None:
+        while (choice := await self.push_screen_wait(StartPage(runs, kept))) is None:
+            if await self.push_screen_wait(Question(LEAVE, LEAVING)) == 0:
                 return None
+        match choice:
             case "continue" if kept is not None:
                 return begin(None, kept)
             case Path():
                 return replace(walk, run=choice)
-        return walk
+        return begin(walk.facts, Answers())
 
     async def _keep(self, walk: Walk, step: Step) -> None:
         """Keep the answers for the next time, until there is a run of them."""

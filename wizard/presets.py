@@ -109,6 +109,17 @@ def write_new(path: Path, text: str) -> Path:
 
     Raises ProblemError when there is one, or it cannot be written.
     """
+    refuse_existing(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _replace(path, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise ProblemError(Problem(what=what, where=str(path), exit_code=1)) from None
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise ProblemError where there is a file already: nothing is written over."""
     if os.path.lexists(path):
         problem = Problem(
             what="there is a file already",
@@ -117,12 +128,6 @@ def write_new(path: Path, text: str) -> Path:
             exit_code=2,
         )
         raise ProblemError(problem)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return _replace(path, text)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise ProblemError(Problem(what=what, where=str(path), exit_code=1)) from None
 
 
 def delete(name: str) -> Path:

@@ -64,6 +64,8 @@ class Data:
 
     dataset: Dataset
     settings: Mapping[str, Any] = field(default_factory=dict)
+    forgotten: frozenset[str] = frozenset()
+    """Settings that were chosen for other data and do not go with this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,9 +169,9 @@ def _with(walk: Walk, answer: object) -> Walk:
         case Model() if walk.facts:
             answers = replace(walk.answers, model=answer.name)
             return replace(walk, facts=replace(walk.facts, model=answer), answers=answers)
-        case Data(dataset=dataset, settings=chosen) if walk.facts:
-            settings = {**walk.answers.settings, **chosen}
-            answers = replace(walk.answers, data=dataset.path, settings=settings)
+        case Data(dataset=dataset, settings=chosen, forgotten=forgotten) if walk.facts:
+            kept = {k: v for k, v in walk.answers.settings.items() if k not in forgotten}
+            answers = replace(walk.answers, data=dataset.path, settings={**kept, **chosen})
             return replace(walk, facts=replace(walk.facts, dataset=dataset), answers=answers)
         case Chosen():
             return replace(walk, answers=answer.answers, plan=answer.plan, others=answer.others)

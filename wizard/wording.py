@@ -85,7 +85,7 @@ def loss(value: float | None) -> str:
 
 
 def setting(value: object) -> str:
-    """A setting's value as a user types it."""
+    """A setting's value as a user types it; line breaks and tabs as `\\n` and `\\t`."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -93,8 +93,19 @@ def setting(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple | list):
-        return ",".join(str(part) for part in value) or "none"
-    return str(value)
+        return ",".join(map(setting, value)) or "none"
+    return str(value).replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+
+
+def off(measured: float | None, predicted: float | None) -> str:
+    """How far a prediction was off: what was measured, relative to what was predicted: `+12 %`.
+
+    The one definition of prediction error: above zero, more was measured than predicted. Blank
+    where one of the two is not known.
+    """
+    if measured is None or not predicted or not math.isfinite(measured / predicted):
+        return BLANK
+    return f"{100 * (measured / predicted - 1):+.0f} %"
 
 
 def percent(part: float | None, whole: float | None) -> str:
@@ -134,18 +145,28 @@ def many_lines(text: object) -> str:
 
 
 def cut(text: object, width: int) -> str:
-    """Foreign text on one line of at most `width` characters, its end left out."""
+    """Foreign text on one line of at most `width` characters, its end left out after a word."""
     line = one_line(text)
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return line if len(line) <= width else _whole_words(line, width - 1) + "…"
 
 
 def shorten(text: object, width: int) -> str:
-    """Foreign text on one line of at most `width` characters, its middle left out."""
+    """Foreign text on one line of at most `width` characters, its middle left out, word by word."""
     line = one_line(text)
     if len(line) <= width:
         return line
     tail = (width - 1) // 2
-    return line[: width - 1 - tail] + "…" + line[len(line) - tail :]
+    end = _whole_words(line[::-1], tail)[::-1]
+    return _whole_words(line, width - 1 - len(end)) + "…" + end
+
+
+def _whole_words(line: str, width: int) -> str:
+    """The beginning of a line, to the end of a word unless little would be left."""
+    kept = line[:width]
+    if line[width : width + 1] == " " or " " not in kept:
+        return kept
+    words = kept[: kept.rindex(" ") + 1]
+    return words if len(words) >= width // 2 else kept
 
 
 def _symbol(character: str) -> str:

@@ -23,7 +23,7 @@ from wizard.steps import Machine, Step
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
-from wizard.widgets.table import Column, Rows, lines, pairs
+from wizard.widgets.table import Column, Rows, Table, pairs
 
 Probe: TypeAlias = Callable[[Callable[[Facts], None]], Facts]
 """Looks at the machine; calls back, in its own thread, with the facts known so far."""
@@ -61,7 +61,7 @@ class HardwarePage(Page[Machine]):
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.HARDWARE
-    QUESTION = "What this machine can train with. Nothing is changed on this page."
+    QUESTION = "What this machine can train with. Nothing is changed."
     HINT = "Enter goes on to the model. Space skips a device. A ? was not reported."
     HELP_TEXT = (
         "One row per accelerator a rank can own; where there is little room, one for several of a "
@@ -98,11 +98,10 @@ class HardwarePage(Page[Machine]):
         probe: Probe,
         facts: Facts | None,
         *,
-        first: bool,
         devices: tuple[int, ...] | None = None,
         machines: Machines | None = None,
     ) -> None:
-        super().__init__(first=first)
+        super().__init__()
         self._probe = probe
         self._facts = facts
         self._devices = devices
@@ -113,8 +112,7 @@ class HardwarePage(Page[Machine]):
     def body(self) -> ComposeResult:
         """Devices, what is wrong, links, host, software."""
         with Box("Devices", id="devices"):
-            yield Static(id="head", markup=False)
-            yield Rows(id="rows")
+            yield Table()
             yield Static(id="remarks", markup=False)
         yield Panel("Checks", id="checks")
         yield Panel("Links", id="links")
@@ -239,14 +237,12 @@ class HardwarePage(Page[Machine]):
         box, table = self.query_one("#devices"), self.query_one(Rows)
         if self.busy and not facts.accelerators:
             name_box(box, "Devices")
-            self.show("#head", "looking for accelerators")
+            self.show("#remarks", "looking for accelerators")
             return
         columns = WIDE_COLUMNS if wide and facts.accelerators else COLUMNS
         used = None if self.busy else used_devices(facts, self._devices)
         rows = [_row(group, used)[: len(columns)] for group in self._rows(facts)]
-        head, *rest = lines(columns, rows, max(self.size.width - 9, 40))
-        self.show("#head", Content.styled("  " + head, "$foreground-muted"))
-        table.show(rest, min(table.highlighted or 0, len(rest) - 1))
+        self.query_one(Table).show(columns, rows, min(table.highlighted or 0, len(rows) - 1))
         self.show("#remarks", "\n".join(map(wording.one_line, _remarks(facts))))
         self.query_one("#remarks").display = bool(_remarks(facts))
         where = f" of {facts.machine}, not this machine" if facts.machine else ""

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
 from wizard.problem import Problem, ProblemError
@@ -19,6 +19,7 @@ from wizard.steps import ORDER, GoTo, Step
 from wizard.widgets.aside import aside
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
+from wizard.widgets.keyline import KeyLine
 from wizard.widgets.message import MessageLine
 from wizard.widgets.panel import redraw
 from wizard.widgets.too_small import TooSmall
@@ -94,11 +95,10 @@ class Page(Screen[Answer | GoTo | None]):
         ),
     ]
 
-    def __init__(self, *, first: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.marks: Mapping[Step, str] = {}
         """Step → its mark in the header, where that is not told by the order of steps."""
-        self._first = first
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
 
     def compose(self) -> ComposeResult:
@@ -107,7 +107,7 @@ class Page(Screen[Answer | GoTo | None]):
         yield Static(self.QUESTION, id="question", markup=False)
         with VerticalScroll(id="body", can_focus=False):
             yield from self.body()
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
         yield MessageLine(self.HINT)
         yield TooSmall()
 
@@ -182,9 +182,7 @@ class Page(Screen[Answer | GoTo | None]):
         self.message.refuse(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The first page has nothing before it; a field takes the `?`, so help is on F1 there."""
-        if action == "back" and self._first:
-            return None
+        """A field takes the `?`, so help is on F1 there."""
         if action in ("explain", "explain_while_typing"):
             return isinstance(self.focused, Input) == (action == "explain_while_typing")
         return super().check_action(action, parameters)
