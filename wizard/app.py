@@ -16,8 +16,10 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from wizard.answers import Answers
+from wizard.api import with_preset
 from wizard.facts import Facts
 from wizard.problem import ProblemError
+from wizard.screens import presets
 from wizard.screens.pages import Look, page_for
 from wizard.screens.start import StartPage
 from wizard.screens.verbs import RunSummary, Verbs
@@ -26,12 +28,15 @@ from wizard.steps import (
     ORDER,
     GoTo,
     InForeground,
+    Loaded,
     Step,
     Walk,
     answered,
     back,
     back_to,
     begin,
+    loaded,
+    skipped,
 )
 from wizard.widgets.aside import aside
 from wizard.widgets.page import Page
@@ -64,6 +69,14 @@ class TunewrightApp(App[Path]):
         (36, "-tall"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "ctrl+l",
+            "presets",
+            "Presets",
+            id="app.presets",
+            show=False,
+            tooltip="Load a preset, or save what is fixed as one",
+        ),
         Binding(
             "ctrl+q", "quit", "Quit", id="app.quit", priority=True, tooltip="Quit; a run goes on"
         ),
@@ -113,10 +126,13 @@ class TunewrightApp(App[Path]):
     async def walk_pages(self) -> None:
         """Ask the pages that are still to ask, one after the other, then leave."""
         walk = self._walk if self._walk.run else await self._start(self._walk)
+        before: Step | None = None
         while walk is not None and walk.pending:
             step = walk.pending[0]
             page = page_for(step, walk, self._verbs, self._look)
-            page.marks = walk.marks
+            page.marks, page.given = walk.marks, walk.answers
+            page.notice = _given(skipped(walk, before, step))
+            before = step
             answer = await self.push_screen_wait(page)
             if step is Step.HARDWARE and answer is None:
                 walk = await self._before_the_first(walk)
@@ -124,6 +140,33 @@ class TunewrightApp(App[Path]):
             walk = self._turn(walk, step, answer)
             await self._keep(walk, step)
         self.exit(walk.run if walk else None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Presets are for the pages that lead to a run."""
+        if action == "presets":
+            return isinstance(self.screen, Page) and self.screen.STEP in BEFORE_RUN
+        return super().check_action(action, parameters)
+
+    @work(name="presets")
+    async def action_presets(self) -> None:
+        """Load a preset into the answers of the page at hand, or save them as one."""
+        page = self.screen
+        found = await self._told(self._verbs.presets)
+        if found is None or not isinstance(page, Page):
+            return
+        name = await self.push_screen_wait(presets.picker(found, page.answers))
+        preset = next((one for one in found if one.name == name), None)
+        if preset is not None:
+            self.notify(presets.told(preset, page.answers), markup=False)
+            page.dismiss(Loaded(answers=with_preset(page.answers, preset)))
+        elif name == presets.SAVE:
+            name = await self.push_screen_wait(presets.prompt(found, page.answers))
+            made = None if name is None else presets.made(name, page.answers)
+            path = (
+                None if made is None else await self._told(partial(self._verbs.save_preset, made))
+            )
+            if path is not None:
+                page.message.say(f"saved: {path}; tunewright presets list shows it")
 
     async def _start(self, walk: Walk) -> Walk | None:
         """The walk after the start page; None when it was left."""
@@ -186,8 +229,17 @@ class TunewrightApp(App[Path]):
                 return begin(walk.facts, replace(walk.answers, run_name=None))
             case _, InForeground():
                 self.foreground = True
+            case _, Loaded(answers=answers):
+                return loaded(walk, step, answers)
             case _, GoTo(step=earlier):
                 return back_to(walk, earlier)
             case _, None:
                 return back(walk, step)
         return answered(walk, step, answer)
+
+
+def _given(steps: tuple[Step, ...]) -> str:
+    """Which pages were passed over, in words."""
+    names = " and ".join(step.value for step in steps)
+    what = "is" if len(steps) == 1 else "are"
+    return f"{names} {what} known already and not asked; Esc goes there." if steps else ""

@@ -83,6 +83,13 @@ class GoTo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """A page is left because its answers were replaced by those of a preset."""
+
+    answers: Answers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Walk:
     """Where a user is: what is known, what was answered, which pages are behind."""
 
@@ -204,6 +211,20 @@ def back(walk: Walk, step: Step) -> Walk:
 def back_to(walk: Walk, earlier: Step) -> Walk:
     """The walk at an earlier page; later answers stay and are offered again."""
     return replace(walk, done=walk.done - set(ORDER[ORDER.index(earlier) :]))
+
+
+def loaded(walk: Walk, step: Step, answers: Answers) -> Walk:
+    """The walk with a preset's answers: at the same page, or at the plans where they rest on it."""
+    stale = walk.stale | (walk.seen & BEFORE_RUN - _BASIS)
+    at = step if step.number < Step.PLAN.number else Step.PLAN
+    return back_to(replace(walk, answers=answers, stale=stale), at)
+
+
+def skipped(walk: Walk, before: Step | None, step: Step) -> tuple[Step, ...]:
+    """Pages between two that are shown which are not asked because they were given."""
+    first = 0 if before is None else ORDER.index(before) + 1
+    between = ORDER[first : ORDER.index(step)]
+    return tuple(one for one in between if one in walk.done and one not in walk.seen)
 
 
 def again(chosen: Plan, plans: Iterable[Plan]) -> Plan | None:

@@ -221,7 +221,7 @@ class OnePage(TunewrightApp):
 
 async def rest(pilot: Pilot[Any]) -> None:
     """Wait until every slow verb has answered and was shown."""
-    lasting = {"walk", "follow"}
+    lasting = {"walk", "follow", "presets"}
     slow = [worker for worker in pilot.app.workers if worker.name not in lasting]
     if slow:
         with contextlib.suppress(WorkerCancelled):  # a newer call took its place

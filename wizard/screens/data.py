@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from wizard import wording
+from wizard.answers import Answers
 from wizard.facts import Dataset, Model
 from wizard.problem import Problem
 from wizard.screens.telling import (
@@ -160,6 +161,11 @@ class DataPage(Page[Data]):
             self._show(self._dataset)
         elif self._read_at_once:
             self.action_next()
+
+    @property
+    def answers(self) -> Answers:
+        """With the length and the columns that were chosen here."""
+        return replace(self.given, settings={**self.given.settings, **self._chosen})
 
     def on_resize(self) -> None:
         """Bars are as long as there is room."""

@@ -136,6 +136,11 @@ class PlanPage(Page[Chosen]):
         self.query_one(Rows).focus()
         self._plan()
 
+    @property
+    def answers(self) -> Answers:
+        """With what was changed here."""
+        return self._answers
+
     def on_resize(self) -> None:
         """Choose columns for the new width."""
         if self._plans:

@@ -127,6 +127,11 @@ class TunePage(Page[Chosen]):
         self._align()
         self._show_effect(self._before)
 
+    @property
+    def answers(self) -> Answers:
+        """With what was changed here."""
+        return self._answers
+
     def on_resize(self) -> None:
         """The effect is a table of the page's width."""
         if self._chosen is not None:

@@ -14,8 +14,9 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
+from wizard.answers import Answers
 from wizard.problem import Problem, ProblemError
-from wizard.steps import ORDER, GoTo, Step
+from wizard.steps import ORDER, GoTo, Loaded, Step
 from wizard.widgets.aside import aside
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
@@ -41,7 +42,7 @@ def problem_from(error: BaseException) -> Problem:
     return Problem(what=f"{type(error).__name__}: {error}", fix="this is a bug in tunewright")
 
 
-class Page(Screen[Answer | GoTo | None]):
+class Page(Screen[Answer | GoTo | Loaded | None]):
     """One page: Enter leaves it with a value, Escape with None, which means one page back."""
 
     STEP: ClassVar[Step | None] = None
@@ -97,6 +98,10 @@ class Page(Screen[Answer | GoTo | None]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.given = Answers()
+        """The answers that the page began with."""
+        self.notice = ""
+        """Said before the hint: what was not asked on the way here."""
         self.marks: Mapping[Step, str] = {}
         """Step → its mark in the header, where that is not told by the order of steps."""
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
@@ -108,12 +113,17 @@ class Page(Screen[Answer | GoTo | None]):
         with VerticalScroll(id="body", can_focus=False):
             yield from self.body()
         yield KeyLine()
-        yield MessageLine(self.HINT)
+        yield MessageLine(f"{self.notice} {self.HINT}".strip())
         yield TooSmall()
 
     def body(self) -> ComposeResult:
         """The page's own widgets."""
         yield from ()
+
+    @property
+    def answers(self) -> Answers:
+        """The answers as they are on the page now."""
+        return self.given
 
     @property
     def message(self) -> MessageLine:
