@@ -45,8 +45,11 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         parser = build_parser()
         args = parser.parse_args(argv)
-        if args.wizard_machine is not None and args.run is not _wizard:
-            parser.error("--machine comes after the command")
+        if args.run is not _wizard:
+            if args.wizard_machine is not None:
+                parser.error("--machine comes after the command")
+            if args.wizard_plain:
+                parser.error("--plain comes after the command")
         code: int = args.run(args)
     finally:
         sys.stdout.flush()
@@ -84,6 +87,12 @@ def build_parser() -> argparse.ArgumentParser:
         dest="wizard_machine",
         metavar="M",
         help="walk the wizard for another machine; what it names: `tunewright plan --help`",
+    )
+    parser.add_argument(
+        "--plain",
+        dest="wizard_plain",
+        action="store_true",
+        help="the wizard as questions, a line each, as ACCESSIBLE=1 asks for too",
     )
     parser.set_defaults(run=_wizard)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

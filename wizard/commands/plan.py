@@ -140,7 +140,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> list[str]:
     """The plans as text of 80 columns: a table, what goes with it, then the first one in full."""
     table = [line for number, plan in enumerate(plans, start=1) for line in _row(number, plan)]
-    return [*_subject(facts), *table, *further, *_detail(plans[0])]
+    return [*_subject(facts), *table, *further, *detail(plans[0], "Why 1")]
 
 
 def _row(number: int, plan: Plan) -> list[str]:
@@ -228,10 +228,11 @@ def warnings(plan: Plan) -> list[str]:
     return [f"({problem.severity}) {problem}" for problem in plan.problems]
 
 
-def _detail(plan: Plan) -> list[str]:
+def detail(plan: Plan, title: str = "Why") -> list[str]:
+    """Everything about a plan: reasons, time, memory, rungs, settings, warnings."""
     steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
     return [
-        f"Why 1 ({steps})",
+        f"{title} ({steps})",
         *(line for why in plan.why for line in _wrapped(why, "  ", "    ")),
         *_time(plan),
         "Predicted memory of one rank",

@@ -26,6 +26,16 @@ def say(text: str) -> None:
     print(one_line(text), flush=True)
 
 
+def ask(prompt: str) -> str:
+    """The line typed after a prompt.
+
+    Raises EOFError at the end of the input.
+    """
+    from wizard.wording import one_line
+
+    return input(one_line(prompt))
+
+
 def note(text: str) -> None:
     """A line beside the data."""
     from wizard.wording import one_line

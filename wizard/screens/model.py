@@ -16,7 +16,7 @@ from textual.widgets import Input, OptionList, Static
 
 from wizard import wording
 from wizard.facts import KnownModel, Model
-from wizard.modelcard import describe
+from wizard.modelcard import describe, untrainable
 from wizard.problem import Problem, ProblemError
 from wizard.steps import Step
 from wizard.widgets.message import problem_line
@@ -321,14 +321,9 @@ class ModelPage(Page[Model]):
         self._leave(model)
 
     def _leave(self, model: Model) -> None:
-        if model.quantized:
-            self.message.refuse(
-                Problem(
-                    what=f"already quantised ({model.quantized}), so it cannot be trained",
-                    where=model.name,
-                    fix="take the original: method qlora makes it 4-bit while it loads",
-                )
-            )
+        wrong = untrainable(model)
+        if wrong is not None:
+            self.message.refuse(wrong)
             return
         self.dismiss(model)
 
