@@ -21,6 +21,7 @@ from wizard.dashboard.values import ENDINGS, Evaluation, Failure, Line, Note, Ro
 
 KEPT_ROWS = 1024
 KEPT_PHASES = 64
+KEPT_SAMPLES = 5
 
 COMM_FAILURES = ("comm_timeout", "comm_failed", "killed")
 """Classes that another rank's end causes: a failure of any other class explains more."""
@@ -106,10 +107,15 @@ def _step(draft: Draft, event: Event, t: float) -> None:
     steps, seconds = get("steps") or 1.0, get("seconds")
     if steps > 0:
         own, wait, data = get("own_seconds"), get("wait_seconds"), get("data_seconds")
+        sampled = get("sampled_steps")
+        measured = sampled or steps
         if own is not None:
-            rank["own_seconds"] = own / steps
+            rank["own_seconds"] = own / measured
         if wait is not None:
-            rank["wait_seconds"] = wait / steps
+            rank["wait_seconds"] = wait / measured
+        if sampled and own is not None:
+            rank["sampled"] = (*rank["sampled"][1 - KEPT_SAMPLES :], own / sampled)
+            own = wait = None
         if data is not None:
             rank["data_seconds"] = data / steps
         if seconds is not None:
@@ -138,14 +144,14 @@ def _train(draft: Draft, event: Event, t: float) -> None:
 def _of_all(draft: Draft) -> tuple[float | None, float | None]:
     """Tokens a second once all ranks told theirs, and memory of the one that holds most."""
     speed, memory, unheard = 0.0, None, False
-    for number in draft.numbers():
-        lines = draft.lines(number)
+    for rank in draft.numbers():
+        lines = draft.lines(rank)
         seconds = sum(lines.seconds)
         if seconds > 0:
             speed += sum(lines.tokens) / seconds
         else:
             unheard = True
-        held = draft.memory_bytes(number)
+        held = draft.memory_bytes(rank)
         if held is not None and (memory is None or held > memory):
             memory = held
     return None if unheard or not speed else speed, memory
@@ -254,6 +260,7 @@ _STEP_MEMORY = (
 )
 _STEP_SUMS = (
     "steps",
+    "sampled_steps",
     "seconds",
     "own_seconds",
     "wait_seconds",
