@@ -18,10 +18,13 @@ from pydantic import (
 )
 
 from engine.events import printable
-from engine.methods import METRICS, STAGE_FORMAT
+from engine.methods import METRICS
+from engine.methods import STAGE_FORMAT as STAGE_FORMAT
 from engine.methods import STAGE_OF as STAGE_OF
 from engine.methods import Method as Method
 from engine.methods import MethodTable as MethodTable
+from engine.methods import all_labelled as all_labelled
+from engine.methods import wrong_stage as wrong_stage
 from engine.table import LARGEST, Table
 
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "layer_split"]

@@ -12,7 +12,7 @@ from wizard import api
 from wizard.answers import Answers, Goal
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
-from wizard.facts import Facts
+from wizard.facts import Dataset, Facts
 from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting
 
 if TYPE_CHECKING:
@@ -184,13 +184,21 @@ def _subject(facts: Facts) -> list[str]:
         size = f"{count / 1e6:,.1f} M parameters" if count else "size unknown"
         found.append(f"Model {facts.model.name}: {size} (from {facts.model.source})")
     if facts.dataset is not None:
-        dropped, rows = facts.dataset.dropped_rows, counted(facts.dataset.rows, "row")
+        dropped, rows = facts.dataset.dropped_rows, rows_of(facts.dataset)
         found.append(
             f"Data {facts.dataset.path}: {rows}, {facts.dataset.format or 'several formats'}"
             + (f", {dropped:,} not usable" if dropped else "")
         )
         found.extend(f"  {problem}" for problem in facts.dataset.problems)
     return found
+
+
+def rows_of(data: Dataset) -> str:
+    """Rows of an epoch, and how many there are where those are not the same."""
+    there = data.rows if data.usable_rows is None else data.usable_rows
+    if there == data.rows:
+        return counted(data.rows, "row")
+    return f"{counted(data.rows, 'row')} in an epoch, of {there:,} there"
 
 
 def _fit(plan: Plan) -> str:

@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.spec import DataTable
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
@@ -15,11 +14,11 @@ from wizard.planner.defaults import WITHOUT_SDPA
 from wizard.planner.making import Refusal, make
 from wizard.planner.pool import choose
 from wizard.planner.ranking import best_variant, ranked, worth_trying
+from wizard.planner.refusals import absent_modules, too_many_dropped
 from wizard.planner.shortfall import with_ways_out
 from wizard.planner.stage import as_trained
 from wizard.planner.timing import Clock
 from wizard.problem import Problem, ProblemError
-from wizard.wording import counted
 
 
 def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
@@ -85,7 +84,7 @@ def _check(facts: Facts, answers: Answers) -> None:
         or _contradicted(facts, answers)
         or _unsupported_attention(facts, answers)
         or _unusable(facts)
-        or _too_many_dropped(facts, answers)
+        or _refused_later(facts, answers)
     )
     if problem:
         raise ProblemError(problem)
@@ -147,25 +146,12 @@ def _unusable(facts: Facts) -> Problem | None:
     return None
 
 
-def _too_many_dropped(facts: Facts, answers: Answers) -> Problem | None:
+def _refused_later(facts: Facts, answers: Answers) -> Problem | None:
     """The trainer would refuse them as well, but only after the model is there."""
-    data = facts.dataset
-    if data is None or not data.dropped_rows:
-        return None
-    default = DataTable.model_fields["max_dropped_percent"].default
-    limit = float(answers.fixed.get("max_dropped_percent", default))
-    rows = data.rows + data.dropped_rows
-    percent = 100 * data.dropped_rows / rows
-    if percent <= limit:
-        return None
-    first = f"; the first: {data.problems[0]}" if data.problems else ""
-    some = f"{data.dropped_rows:,} of {counted(rows, 'row')}"
-    return Problem(
-        what=f"{some} cannot be used, {percent:.3g} %{first}",
-        where=data.path,
-        fix=f"repair them, or allow more than {limit:g} % with max_dropped_percent",
-        exit_code=4,
-    )
+    assert facts.model is not None
+    assert facts.dataset is not None
+    fixed = answers.fixed
+    return too_many_dropped(facts.dataset, fixed) or absent_modules(facts.model, fixed)
 
 
 def _nothing(refusals: list[Refusal]) -> Problem:
