@@ -365,7 +365,7 @@ def start(folder: Path, *options: str) -> LaunchRecord:
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """`--set` arguments → checked settings.
 
-    Raises ProblemError for a pair without `=`, an unknown name or a bad value.
+    Raises ProblemError for a pair without `=`, an unknown name, a bad value, or two values of one.
     """
     from engine.spec import SpecError, parse_setting
 
@@ -378,6 +378,10 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
             name, checked = parse_setting(key, value)
         except SpecError as error:
             raise ProblemError(Problem(what=str(error), where="--set", exit_code=2)) from None
+        if settings.get(name, checked) != checked:
+            what = f"{name} is given twice, as {settings[name]} and as {checked}"
+            fix = "keep one of them"
+            raise ProblemError(Problem(what=what, where="--set", fix=fix, exit_code=2))
         settings[name] = checked
     return settings
 
