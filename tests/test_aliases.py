@@ -59,6 +59,6 @@ def test_a_value_without_one_meaning_is_refused_with_what_to_set(pair: str, inst
 
 
 def test_one_setting_has_one_value() -> None:
-    with pytest.raises(ProblemError, match="given twice, as 0.0001 and as 0.0002"):
+    with pytest.raises(ProblemError, match=r"given twice, as 0\.0001 and as 0\.0002"):
         api.parse_settings(["learning_rate=1e-4", "lr=2e-4"])
     assert api.parse_settings(["lr=1e-4", "lr=0.0001"]) == {"learning_rate": 1e-4}

@@ -144,11 +144,13 @@ def _nothing_fits(plans: Sequence[Plan]) -> Problem:
 def with_preset(answers: Answers, preset: Preset) -> Answers:
     """Answers with a preset below the user's own; its model and data stand in for absent ones."""
     settings = {k: v for k, v in preset.settings.items() if k not in ("model", "data")}
+    absent = {name for name in ("model", "data") if getattr(answers, name) is None}
     return replace(
         answers,
         model=answers.model if answers.model is not None else preset.settings.get("model"),
         data=answers.data if answers.data is not None else preset.settings.get("data"),
         preset=preset.name,
+        named_by_preset=frozenset(absent & set(preset.settings)),
         goal=preset.goal or answers.goal,
         preset_settings=settings,
     )

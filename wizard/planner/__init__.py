@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
-from wizard.planner.candidates import Candidate, candidates
+from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate, candidates
 from wizard.planner.defaults import WITHOUT_SDPA
 from wizard.planner.making import Refusal, make
 from wizard.planner.pool import choose
@@ -19,6 +19,11 @@ from wizard.planner.shortfall import with_ways_out
 from wizard.planner.stage import as_trained
 from wizard.planner.timing import Clock
 from wizard.problem import Problem, ProblemError
+
+DECIDES_WAYS = (
+    *("method", "strategy", "offload", "offload_device", "nvme_path", "num_devices"),
+    *("devices_per_rank", "device_kind", *sorted(ADAPTER_SETTINGS)),
+)
 
 
 def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
@@ -67,7 +72,7 @@ def _plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
         if found:
             made.append(with_ways_out(best_variant(found, answers.goal), facts.model))
     if not made:
-        raise ProblemError(_nothing(refusals))
+        raise ProblemError(_nothing(refusals, answers))
     return ranked(made, facts, answers)
 
 
@@ -154,13 +159,25 @@ def _refused_later(facts: Facts, answers: Answers) -> Problem | None:
     return too_many_dropped(facts.dataset, fixed) or absent_modules(facts.model, fixed)
 
 
-def _nothing(refusals: list[Refusal]) -> Problem:
+def _nothing(refusals: list[Refusal], answers: Answers) -> Problem:
     """The refusal of the candidate that came closest."""
     if not refusals:
         return Problem(
-            what="the fixed settings allow no way to train on these devices",
-            where="method, strategy, offload, num_devices",
+            what="what is fixed allows no way to train on these devices",
+            where=_in_words(answers),
             fix="leave one of them to the planner",
             exit_code=2,
         )
     return max(refusals, key=lambda refusal: refusal.weight).problem
+
+
+def _in_words(answers: Answers) -> str:
+    """What is fixed of the settings that say which ways to train there are, and by whom."""
+    fixed = [name for name in DECIDES_WAYS if name in answers.fixed]
+    said = [f"{name}={answers.fixed[name]}{_whose(name, answers)}" for name in fixed]
+    said += ["--devices"] if answers.devices else []
+    return ", ".join(said)
+
+
+def _whose(name: str, answers: Answers) -> str:
+    return "" if name in answers.settings else f" (preset {answers.preset})"
