@@ -49,6 +49,7 @@ def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
         reading=reading,
         system=table.system,
         expected=None if wanted == "auto" else format_named(wanted),
+        stage=stage,
         reads=READS[stage],
     )
 

@@ -37,9 +37,10 @@ def _tokens(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Chat."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
 
     folder: Path = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     with ChatChild(folder, base=args.base) as child:
         if args.question is not None:
             _answer(child, [{"role": "user", "content": args.question}], args.max_new_tokens)

@@ -11,7 +11,7 @@ from pathlib import Path
 from wizard import api
 from wizard.answers import Answers
 from wizard.commands import choosing, plan
-from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, say
+from wizard.commands.terminal import is_interactive, note, print_json, say
 from wizard.commands.watching import watch
 from wizard.problem import Problem, ProblemError
 
@@ -54,7 +54,7 @@ def plan_and_start(answers: Answers, args: argparse.Namespace) -> int:
     facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(plan.script_text(plans, facts, answers))
+        plan.print_script(plans, facts, answers, as_json=args.json)
         return 0
     chosen = api.best(plans)
     if args.yes or args.write_only:

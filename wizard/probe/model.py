@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wizard import paths
-from wizard.facts import Model
+from wizard.facts import Model, module_name
 from wizard.probe import catalog
 from wizard.probe.environment import hub_cache
 from wizard.probe.weights import read_weights
@@ -73,11 +73,22 @@ def _from_folder(name: str, folder: Path) -> Model:
         quantized=quantized,
         vision=_vision(config),
         has_chat_template=_has_chat_template(folder),
+        modules=_modules(weights.dimensions, 1),
+        matrices=_modules(weights.dimensions, 2),
         disk_bytes=weights.file_bytes,
         licence=_licence(folder),
         source="safetensors headers",
         **_shape(text),
     )
+
+
+def _modules(tensors: Mapping[str, int], least: int) -> tuple[str, ...]:
+    """Modules that have a tensor of so many dimensions, or more.
+
+    None are named where there are experts, which the library joins while it loads them.
+    """
+    names = {module_name(n.rpartition(".")[0]) for n, size in tensors.items() if size >= least}
+    return () if any("expert" in name for name in names) else tuple(sorted(filter(None, names)))
 
 
 def of_config(name: str, config: Mapping[str, Any], **known: Any) -> Model:
