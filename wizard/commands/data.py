@@ -12,6 +12,7 @@ from typing import Any
 from wizard import api, paths
 from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.facts import Dataset
+from wizard.language import said_problem
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, many_lines
 
@@ -81,7 +82,7 @@ def _without_model(found: Dataset, as_json: bool) -> int:
         shape = found.format or "formats mixed"
         say(f"{found.path}: {counted(found.rows, 'row')}, {shape}{dropped}")
         for problem in found.problems:
-            say(f"  {problem}")
+            say(f"  {said_problem(problem)}")
         say("--model M shows its tokens, lengths and what is learnt")
     return DROPPED if found.dropped_rows else 0
 
