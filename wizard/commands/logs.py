@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from wizard import api
-from wizard.commands.terminal import note, say
+from wizard.commands.terminal import note, quote
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if found is None and not args.follow:
         raise ProblemError(_none(folder, args.rank))
     for line in last_lines(found, args.lines) if found else ():
-        say(line)
+        quote(line)
     if args.follow:
         _follow(folder, args.rank)
     return 0
@@ -56,7 +56,7 @@ def _follow(folder: Path, rank: int | None) -> None:
         while True:
             alive = is_alive(folder)
             for line in following.new_lines(last=not alive):
-                say(line)
+                quote(line)
             if not alive:
                 return
             time.sleep(POLL_SECONDS)

@@ -16,6 +16,7 @@ from textual.widgets import Input, OptionList, Static
 
 from wizard import wording
 from wizard.facts import KnownModel, Model
+from wizard.language import said
 from wizard.modelcard import describe, untrainable
 from wizard.problem import Problem, ProblemError
 from wizard.steps import Step
@@ -31,7 +32,7 @@ MOST_FITS = 12
 WAITING = "..."
 COLUMNS = (
     Column(title="fit"),
-    Column(title="name", flexible=True, keep_end=True),
+    Column(title="name", flexible=True, keep_end=True, names=True),
     Column(title="params", right=True),
     Column(title="licence", flexible=True),
     Column(title="here"),
@@ -132,7 +133,7 @@ class ModelPage(Page[Model]):
         """Name, the models that match, and what is known of the marked one."""
         yield Input(
             wording.one_line(self._given),
-            placeholder="search, a folder or a hub id",
+            placeholder=said("search, a folder or a hub id"),
             id="model",
             compact=True,
             select_on_focus=False,
