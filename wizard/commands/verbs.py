@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wizard import api, paths, presets, session
+from wizard import api, paths, session
 from wizard.answers import Answers, Preset
 from wizard.problem import Problem, ProblemError
 from wizard.screens.verbs import DataPreview, Machines, Verbs
@@ -79,10 +79,16 @@ def verbs(machine: str | None = None) -> Verbs:
             chosen.plan, chosen.others, facts, name, chosen.answers, target
         ),
         write_export=api.write_export,
-        presets=presets.shipped_and_saved,
+        presets=_presets,
         save_preset=_save_preset,
         suggested_model=_suggested_model(),
     )
+
+
+def _presets() -> tuple[Preset, ...]:
+    from wizard.presets import shipped_and_saved  # loads what the first frame does not need
+
+    return shipped_and_saved()
 
 
 def _save_preset(preset: Preset) -> Path:
@@ -90,10 +96,12 @@ def _save_preset(preset: Preset) -> Path:
 
     Raises ProblemError when one has its name already: `presets save --replace` is for that.
     """
-    if preset.name in {one.name for one in presets.shipped_and_saved()}:
+    from wizard.presets import save, shipped_and_saved
+
+    if preset.name in {one.name for one in shipped_and_saved()}:
         what = f"there is a preset {preset.name!r} already"
         raise ProblemError(Problem(what=what, fix="choose another name"))
-    return presets.save(preset)
+    return save(preset)
 
 
 def _read_dataset(data: str, settings: Mapping[str, Any]) -> Dataset:

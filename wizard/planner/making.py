@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from engine import rules
 from engine.spec import Spec
 from wizard.answers import Answers
-from wizard.facts import Dataset, Facts
+from wizard.facts import Facts
 from wizard.plan import ON_DISK, Plan
 from wizard.planner import defaults, recipe, stage
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, nearest, solve
@@ -53,7 +53,7 @@ def make(
         return _refused(str(error), "effective_batch_size", 2)
     assert facts.dataset is not None
     if facts.dataset.rows < batch.effective:
-        return _too_few_rows(facts.dataset, batch)
+        return _too_few_rows(facts, answers, batch)
     layers = facts.model.num_layers if facts.model else None
     if layers is not None and candidate.devices_per_rank > layers:
         return _refused(f"{layers} layers are fewer than the devices", "devices_per_rank", 0)
@@ -78,8 +78,12 @@ def make(
     return _plan(ledger, spec, facts, pool, batch, clock)
 
 
-def _too_few_rows(data: Dataset, batch: Batch) -> Refusal:
-    fill = f"{counted(data.rows, 'row')} {'does' if data.rows == 1 else 'do'} not fill"
+def _too_few_rows(facts: Facts, answers: Answers, batch: Batch) -> Refusal:
+    data = facts.dataset
+    assert data is not None
+    unit = stage.unit_of(stage.stage_of(facts, answers))
+    packed = "" if unit == "row" else ", into which its rows of text are packed,"
+    fill = f"{counted(data.rows, unit)}{packed} {'does' if data.rows == 1 else 'do'} not fill"
     return _refused(f"{fill} one step of {batch.effective}", data.path, 1, exit_code=4)
 
 

@@ -18,6 +18,7 @@ from wizard.dashboard.compared import compared
 from wizard.dashboard.predicted import predicted
 from wizard.dashboard.source import Follower
 from wizard.dashboard.state import RunState
+from wizard.language import said
 from wizard.steps import Step
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Panel
@@ -110,7 +111,7 @@ def measured_table(state: RunState, details: Mapping[str, Any]) -> Content:
     """Predicted beside measured, for what was predicted."""
     result = details.get("result")
     if not isinstance(result, Mapping):
-        return Content("No result was written.")
+        return Content(said("No result was written."))
     rows = [
         (one.name, one.told(one.predicted), one.told(one.measured), one.off)
         for one in compared(state, predicted(details.get("plan")), result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import VerticalGroup
 from textual.content import Content
@@ -13,7 +12,9 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from wizard import wording
+from wizard.language import said, said_value
 from wizard.widgets.panel import redraw
+from wizard.wording import cells as cell_len
 
 GAP = 2
 SHORTEST = 8
@@ -29,6 +30,8 @@ class Column:
     flexible: bool = False
     keep_end: bool = False
     """Shortened in the middle, because what tells rows apart stands at the end."""
+    names: bool = False
+    """Its cells are names that others gave: they are in no language of ours."""
     optional: bool = False
     """Left out whole where there is no room for it, the last one first."""
 
@@ -39,7 +42,10 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
     Optional columns are left out where there is no room, then flexible cells shortened: no number
     is ever cut.
     """
-    table = [[c.title for c in columns], *([wording.one_line(cell) for cell in r] for r in rows)]
+    table = [
+        [said(column.title) for column in columns],
+        *([_cell(c, cell) for c, cell in zip(columns, row, strict=True)] for row in rows),
+    ]
     widths = [max(cell_len(row[i]) for row in table) for i in range(len(columns))]
     shown = list(range(len(columns)))
     optional = [i for i in shown if columns[i].optional]
@@ -47,10 +53,14 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
         shown.remove(optional.pop())
     for i in shown:
         if columns[i].flexible and over > 0:
-            kept = max(widths[i] - over, len(columns[i].title), SHORTEST)
+            kept = max(widths[i] - over, cell_len(said(columns[i].title)), SHORTEST)
             over -= widths[i] - kept
             widths[i] = kept
     return [_line([(columns[i], row[i], widths[i]) for i in shown]) for row in table]
+
+
+def _cell(column: Column, text: str) -> str:
+    return wording.one_line(text if column.names else said_value(text))
 
 
 def _line(row: Sequence[tuple[Column, str, int]]) -> str:
@@ -71,11 +81,13 @@ def counted(number: int | None, thing: str) -> str:
 
 def pairs(rows: Sequence[tuple[str, object]]) -> Content:
     """Labels and values, one pair a line, the values aligned."""
-    width = max((len(label) for label, _ in rows), default=0)
+    labels = [said(label) for label, _ in rows]
+    width = max(map(cell_len, labels), default=0)
     parts: list[Content] = []
-    for label, value in rows:
-        shown = Content(wording.one_line(value))
-        parts.append(Content.assemble((f"{label:<{width}}  ", "$foreground-muted"), shown))
+    for label, (_, value) in zip(labels, rows, strict=True):
+        shown = Content(wording.one_line(said_value(str(value))))
+        head = f"{wording.padded(label, width)}  "
+        parts.append(Content.assemble((head, "$foreground-muted"), shown))
     return Content("\n").join(parts)
 
 
