@@ -75,6 +75,14 @@ class DataPage(Page[Data]):
         "e opens the editor at the marked problem, o goes back to the name of the file. Rows that "
         "cannot be used are dropped, each named by its line. Your file is not changed."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "data": "A file of rows, or several with commas: JSON Lines, JSON, CSV, Parquet, Arrow or "
+        "text. Enter reads it, Down names the data files of this folder.",
+        "sample": "One of the first rows. v: rendered is what the model sees, raw is the row of "
+        "the file, tokens has one line a token. n and p go through the rows.",
+        "bad": "Each row that cannot be used, with its line. e, or a click on the marked one, "
+        "opens the editor there; the file is read again when it closes.",
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "sample(1)", "Row", id="data.next", tooltip="The next row"),
         Binding(
@@ -246,6 +254,10 @@ class DataPage(Page[Data]):
             self.message.refuse(Problem(what="this terminal cannot be lent out", where=where))
             return
         self._read()
+
+    def row_taken(self) -> None:
+        """A click on the marked problem opens the editor there."""
+        self.action_edit()
 
     def action_open(self) -> None:
         """Back to the name of the file."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
@@ -72,6 +72,10 @@ class HardwarePage(Page[Machine]):
         "otherwise, the largest group of one kind. PgDn scrolls. p plans for a machine that you do "
         "not have: everything but the start works."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "rows": "A device a row. Space, or a click on the marked row, uses or skips it; free is "
+        "what a run may use now, arch the compute capability, bf16 whether it has it in hardware."
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "probe", "Probe again", id="hardware.probe", tooltip="Look again"),
         Binding("space", "use", "Use/skip", id="hardware.use", tooltip="Use or skip a device"),
@@ -183,6 +187,10 @@ class HardwarePage(Page[Machine]):
         self._devices = None if left == used_devices(facts, None) else left
         self.message.rest()
         self._show(facts)
+
+    def row_taken(self) -> None:
+        """A click on the marked device uses or skips it."""
+        self.action_use()
 
     def action_what_if(self) -> None:
         """Ask for a machine and take it instead of this one; `r` comes back."""

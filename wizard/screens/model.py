@@ -222,6 +222,11 @@ class ModelPage(Page[Model]):
         self._searched = True
         self._offer()
 
+    def on_rows_clicked(self) -> None:
+        """From now on the marked model is taken."""
+        self._searched = True
+        self._offered = self.query_one(Input).value
+
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Read the marked model beside the page."""
         event.stop()

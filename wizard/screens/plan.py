@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
@@ -63,6 +63,10 @@ class PlanPage(Page[Chosen]):
         "max_length or a smaller model may make room. c marks a plan, c on another one compares "
         "the two; + shows the plans of another machine, + and Enter on nothing comes back."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "rows": "Every way to train here, the best for the goal first. Up and Down mark one, Enter "
+        "or a click on the marked row takes it."
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "goal", "Goal", id="plan.goal", tooltip="Rank by the next goal"),
         Binding("w", "why", "Why", id="plan.why", tooltip="Every number with its formula"),
@@ -153,7 +157,7 @@ class PlanPage(Page[Chosen]):
         meanings = [
             f"{said(c.title)}: {said(MEANINGS[c.title])}" for c in columns if c.title in MEANINGS
         ]
-        return "\n".join([said(self.HELP_TEXT), "", *meanings, f"{said('bar')}: {said(LEGEND)}"])
+        return "\n".join([super().help_text(), "", *meanings, f"{said('bar')}: {said(LEGEND)}"])
 
     def action_scroll(self, lines_down: int) -> None:
         """Move the page where it is longer than the terminal; the arrows move the mark."""

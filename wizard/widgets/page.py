@@ -25,6 +25,7 @@ from wizard.widgets.help import Help, keys_once
 from wizard.widgets.keyline import KeyLine
 from wizard.widgets.message import MessageLine
 from wizard.widgets.panel import redraw
+from wizard.widgets.table import Rows
 from wizard.widgets.too_small import TooSmall
 
 Answer = TypeVar("Answer")
@@ -69,6 +70,8 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
     QUESTION: ClassVar[str] = ""
     HINT: ClassVar[str] = ""
     HELP_TEXT: ClassVar[str] = ""
+    HELP_ON: ClassVar[Mapping[str, str]] = {}
+    """Id of a widget → what it is about, said first while it has the focus."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "enter", "accept", "Next", id="page.next", priority=True, tooltip="Accept and go on"
@@ -221,6 +224,15 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
             return isinstance(self.focused, Input) == (action == "explain_while_typing")
         return super().check_action(action, parameters)
 
+    def on_rows_clicked(self, event: Rows.Clicked) -> None:
+        """A click marks a row; one on the marked row takes it."""
+        if event.again:
+            self.row_taken()
+
+    def row_taken(self) -> None:
+        """What a click on the marked row does: what Enter does, where a page has nothing else."""
+        self.action_next()
+
     def action_accept(self) -> None:
         """Go on, once the focused field has taken the keys that came before Enter.
 
@@ -257,8 +269,10 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         self.action_explain()
 
     def help_text(self) -> str:
-        """What the page is about."""
-        return self.HELP_TEXT
+        """What the focused widget is about, then the page."""
+        focused = self.focused.id if self.focused is not None else None
+        here = said(self.HELP_ON.get(focused or "", ""))
+        return f"{here}\n\n{said(self.HELP_TEXT)}" if here else said(self.HELP_TEXT)
 
     def show(self, selector: str, content: Content | str) -> None:
         """Replace the text of one Static, if it changed; what others wrote comes as Content."""

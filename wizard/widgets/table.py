@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from textual.app import ComposeResult
 from textual.containers import VerticalGroup
 from textual.content import Content
+from textual.events import Click
+from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -98,6 +100,21 @@ class Rows(OptionList):
     Rows { height: auto; border: none; padding: 0; background: transparent; }
     Rows { scrollbar-size-vertical: 1; }
     """
+
+    @dataclass
+    class Clicked(Message):
+        """A row was clicked and is marked now; `again` when it was marked before."""
+
+        again: bool
+
+    def on_click(self, event: Click) -> None:
+        """Mark the row under the pointer."""
+        event.prevent_default()
+        row = event.style.meta.get("option")
+        if isinstance(row, int):
+            again = row == self.highlighted
+            self.highlighted = row
+            self.post_message(self.Clicked(again))
 
     def show(self, rows: Sequence[str], highlighted: int | None = 0) -> None:
         """Replace all rows by these lines of plain text."""
