@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,15 @@ from wizard.problem import Problem, ProblemError
 
 if TYPE_CHECKING:
     from wizard.answers import Preset
+    from wizard.dashboard.state import RunState
     from wizard.formats.exporting import Target
     from wizard.formats.values import Exported
     from wizard.plan import Plan
     from wizard.planner.traced import Traced
     from wizard.runner.launch import LaunchRecord
 
+PART_SECONDS = 0.2
+"""How long a part of a long history is read before what is known of it is told."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -362,6 +366,25 @@ def start(folder: Path, *options: str) -> LaunchRecord:
 
     command = configuration.read().notify_command
     return launch.start(folder, *options, notify=command)
+
+
+def watch(folder: Path, every: float = 0.5) -> Iterator[RunState]:
+    """What is known of a run, every so many seconds; the last one after its end.
+
+    The history of a long run is read in between.
+    """
+    from wizard.runner.follow import Follower
+
+    follower = Follower(folder)
+    while True:
+        state = follower.poll(PART_SECONDS)
+        yield state
+        if state.ended and state.history_share >= 1:
+            return
+        until = time.monotonic() + every
+        while state.history_share < 1 and time.monotonic() < until:
+            state = follower.poll(PART_SECONDS)
+        time.sleep(max(until - time.monotonic(), 0.0))
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
