@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -317,22 +318,35 @@ def checkout() -> str | None:
     return str(paths.CHECKOUT) if (paths.CHECKOUT / "install.sh").is_file() else None
 
 
-def write_export(exported: Exported, out: Path) -> list[Path]:
-    """Write an export's files: one to `out` itself, several into the folder `out`.
+def write_export(exported: Exported, out: Path, *, force: bool = False) -> list[Path]:
+    """Write an export's files: one to `out` itself, several into the folder `out`, which is made.
 
-    Raises ProblemError for a file that is there already, or cannot be written.
+    Raises ProblemError for a file that is there already, without `force`, or cannot be written.
     """
     from wizard.presets import write_new
 
-    where = paths.expanded(str(out), "--out")
+    where = paths.expanded(str(out), "--output")
     if len(exported.files) == 1 and not where.is_dir():
-        return [write_new(where, exported.files[exported.main])]
-    return [write_new(where / name, text) for name, text in exported.files.items()]
+        return [write_new(where, exported.files[exported.main], force=force)]
+    try:
+        where.mkdir(exist_ok=True)
+    except OSError as error:
+        what = f"this folder cannot be made: {error.strerror}"
+        raise ProblemError(Problem(what=what, where=str(where))) from None
+    return [write_new(where / name, text, force=force) for name, text in exported.files.items()]
 
 
 def runs_root(output: str | None) -> Path:
-    """The folder that holds run folders."""
-    return paths.runs() if output is None else paths.expanded(output, "--output").absolute()
+    """The folder that holds run folders.
+
+    Raises ProblemError for what cannot be one.
+    """
+    if output is None:
+        return paths.runs()
+    folder = paths.expanded(output, "--runs").absolute()
+    if os.path.isfile(folder):
+        raise ProblemError(Problem(what="this is no folder", where=f"--runs {folder}", exit_code=2))
+    return folder
 
 
 def write_run(

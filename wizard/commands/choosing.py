@@ -10,6 +10,7 @@ from typing import get_args
 
 from wizard import api
 from wizard.answers import Answers, Goal, Policy
+from wizard.commands import output
 from wizard.problem import Problem, ProblemError
 
 
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
     )
     parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
     parser.add_argument("--name", metavar="NAME", help="name of the run")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
+    output.add_runs(parser, alias=dry_run)
     add_machine(parser)
     add_history(parser)
     add_policy(parser)
@@ -207,6 +208,7 @@ def _joined(names: Sequence[str] | None) -> str | None:
 def _not_empty(args: argparse.Namespace) -> None:
     for option in ("name", "output", "preset", "machine"):
         text = getattr(args, option)
+        option = "runs" if option == "output" else option
         if text is not None and not text.strip():
             fix = f"give one, or leave out --{option}"
             raise ProblemError(Problem(what=f"--{option} is empty", fix=fix, exit_code=2))
