@@ -45,10 +45,11 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     Raises RunError: bad_data for a file or too many rows that cannot be used, bad_spec for a
     model without a usable tokenizer or template.
     """
-    model = read_fetched(run).path
+    fetched = read_fetched(run)
+    model = fetched.path
     check_folder(spec)
-    found = sets.find_sources(spec.data.data)
-    apart = sets.find_sources(spec.data.eval_data) if spec.data.eval_data else ()
+    found = sets.find_sources(spec.data.data, fetched.data)
+    apart = sets.find_sources(spec.data.eval_data, fetched.data) if spec.data.eval_data else ()
     tokenizer = load_tokenizer(model)
     made = maker(spec.method.stage, tokenizer, spec.model.template, spec.data.max_length)
     data_hash = _hash(spec, (found, apart), model, _template(spec, tokenizer))

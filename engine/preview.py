@@ -99,7 +99,7 @@ def _stage_of(found: Sequence[Source], table: DataTable) -> Stage:
         return STAGE_OF.get(table.data_format, "sft")
     try:
         reading = sources.reading(table.columns, table.model_name, table.model_author)
-        named = (tokenise.first_format(chunk, reading) for chunk in files.chunks(found[0].path))
+        named = (tokenise.first_format(chunk, reading) for chunk in files.chunks(found[0].parts[0]))
         first = next((row_format for row_format in named if row_format is not None), None)
     except (DataError, OSError):
         first = None  # told later, when all of it is read
@@ -122,7 +122,7 @@ def _samples(source: Source, work: Work, tokenizer: Any, wanted: int) -> int:
         say(
             "sample",
             file=str(source.path),
-            unit=files.file_type(source.path).unit,
+            unit=sets.unit_of(source),
             line=line,
             format=name,
             turns=len(content.texts()),
@@ -141,7 +141,7 @@ def _usable(
 ) -> Iterator[tuple[int, Any, str, Readable, tokenise.Example]]:
     expected = work.expected
     try:
-        for chunk in files.chunks(source.path):
+        for chunk in itertools.chain.from_iterable(map(files.chunks, source.parts)):
             expected = expected or tokenise.first_format(chunk, work.reading)
             for line, row in chunk.rows():
                 try:

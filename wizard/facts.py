@@ -325,6 +325,17 @@ class Model:
     head_dim: int | None = None
     vocab_size: int | None = None
     max_positions: int | None = None
+    experts: int | None = None
+    """Routed experts of a layer; None for a dense MLP."""
+    experts_per_token: int | None = None
+    expert_size: int | None = None
+    """Width of a routed expert."""
+    shared_expert_size: int | None = None
+    """Width of the experts that every token passes."""
+    window: int | None = None
+    """Tokens back that a layer's attention looks; None is all of them."""
+    full_every: int | None = None
+    """Where there is a window: every n-th layer looks at all tokens; None is none of them."""
     tied_embeddings: bool | None = None
     dtype: str | None = None
     quantized: str | None = None

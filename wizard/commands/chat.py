@@ -8,6 +8,7 @@ from pathlib import Path
 from wizard import api
 from wizard.commands import output
 from wizard.commands.terminal import note
+from wizard.language import said
 from wizard.runner.chat import ChatChild, Message
 
 MOST_TOKENS = 1_000_000
@@ -61,7 +62,7 @@ def _converse(child: ChatChild, max_new_tokens: int) -> None:
     messages: list[Message] = []
     while True:
         try:
-            question = input("you: ").strip()
+            question = input(said("you: ")).strip()
         except EOFError:
             print()
             return

@@ -13,6 +13,7 @@ from wizard import api, paths
 from wizard.commands.plan import rows_of
 from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.facts import Dataset
+from wizard.language import said_problem
 from wizard.problem import Problem, ProblemError
 from wizard.wording import many_lines
 
@@ -87,9 +88,9 @@ def _without_model(found: Dataset, settings: Mapping[str, Any], as_json: bool) -
         shape = found.format or "formats mixed"
         say(f"{found.path}: {rows}, {shape}{dropped}")
         for problem in found.problems:
-            say(f"  {problem}")
+            say(f"  {said_problem(problem)}")
         for problem in found.warnings:
-            say(f"(warning) {problem}")
+            say(f"(warning) {said_problem(problem)}")
         say("--model M shows its tokens, lengths and what is learnt")
     if refused:
         note(f"a run would not start: {refused}")

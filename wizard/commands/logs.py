@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wizard import api
 from wizard.commands import output
-from wizard.commands.terminal import note, say
+from wizard.commands.terminal import note, quote
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if found is None and not args.follow:
         raise ProblemError(_none(folder, args.rank))
     for line in last_lines(found, args.lines) if found else ():
-        say(line)
+        quote(line)
     if args.follow:
         _follow(folder, args.rank)
     return 0
@@ -57,7 +57,7 @@ def _follow(folder: Path, rank: int | None) -> None:
         while True:
             alive = is_alive(folder)
             for line in following.new_lines(last=not alive):
-                say(line)
+                quote(line)
             if not alive:
                 return
             time.sleep(POLL_SECONDS)

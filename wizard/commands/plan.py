@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,8 +12,9 @@ from wizard.answers import Answers, Goal
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Dataset, Facts
+from wizard.language import said, said_problem
 from wizard.problem import ProblemError
-from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting
+from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting, wrapped
 
 if TYPE_CHECKING:
     from engine.spec import Spec
@@ -145,7 +145,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> list[str]:
     """The plans as text of 80 columns: a table, what goes with it, then the first one in full."""
     table = [line for number, plan in enumerate(plans, start=1) for line in _row(number, plan)]
-    return [*_subject(facts), *table, *further, *_detail(plans[0])]
+    return [*_subject(facts), *table, *further, *detail(plans[0], "Why 1")]
 
 
 def _row(number: int, plan: Plan) -> list[str]:
@@ -172,14 +172,7 @@ def _spent(plan: Plan) -> str:
 
 
 def _wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        one_line(text),
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent if further is None else further,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(one_line(said(text)), WIDTH, indent, further)
 
 
 def _subject(facts: Facts) -> list[str]:
@@ -194,7 +187,7 @@ def _subject(facts: Facts) -> list[str]:
             f"Data {facts.dataset.path}: {rows}, {facts.dataset.format or 'several formats'}"
             + (f", {dropped:,} not usable" if dropped else "")
         )
-        found.extend(f"  {problem}" for problem in facts.dataset.problems)
+        found.extend(f"  {said_problem(problem)}" for problem in facts.dataset.problems)
     return found
 
 
@@ -242,13 +235,14 @@ def summary(plan: Plan, facts: Facts) -> list[str]:
 
 def warnings(plan: Plan) -> list[str]:
     """What is wrong with a plan, a line each."""
-    return [f"({problem.severity}) {problem}" for problem in plan.problems]
+    return [f"({said(p.severity)}) {said_problem(p)}" for p in plan.problems]
 
 
-def _detail(plan: Plan) -> list[str]:
+def detail(plan: Plan, title: str = "Why") -> list[str]:
+    """Everything about a plan: reasons, time, memory, rungs, settings, warnings."""
     steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
     return [
-        f"Why 1 ({steps})",
+        f"{title} ({steps})",
         *(line for why in plan.why for line in _wrapped(why, "  ", "    ")),
         *_time(plan),
         "Predicted memory of one rank",

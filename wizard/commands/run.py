@@ -13,6 +13,7 @@ from wizard.answers import Answers
 from wizard.commands import choosing, plan
 from wizard.commands.terminal import is_interactive, note, print_json, say
 from wizard.commands.watching import watch
+from wizard.language import said
 from wizard.problem import Problem, ProblemError
 
 HELP = "train: write the run folder, start its script, leave it running"
@@ -89,7 +90,7 @@ def tell(folder: Path, args: argparse.Namespace, options: Sequence[str] = ()) ->
 def _agreed(summary: list[str]) -> bool:
     for line in summary:
         note(line)
-    answer = input("Start this run? [Y/n] ").strip().lower()
+    answer = input(said("Start this run? [Y/n] ")).strip().lower()
     return answer in ("", "y", "yes")
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from wizard.language import said
+
 MEANS: Mapping[str, str] = {
     "0": "ok",
     "1": "failed",
@@ -84,9 +86,10 @@ class Parser(argparse.ArgumentParser):
         choice = CHOICE.match(message)
         if choice:
             message = self._no_choice(choice["name"], choice["given"])
-        for said, better in PLAINER:
-            message = said.sub(better, message)
-        self.exit(2, f"{self.prog}: {_shown(message)} (`{self.prog} --help` says more)\n")
+        for theirs, ours in PLAINER:
+            message = theirs.sub(ours, message)
+        told = said(f"{_shown(message)} (`{self.prog} --help` says more)")
+        self.exit(2, f"{self.prog}: {told}\n")
 
     def _no_choice(self, name: str, given: str) -> str:
         for action in self._actions:
