@@ -34,18 +34,20 @@ def facts_for(
     *,
     machine: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    hub: bool = False,
 ) -> Facts:
     """Facts of this machine, and of a model and a data file when they are named.
 
     `machine` names another one: a saved file, a shipped snapshot, or a count and a name.
-    `settings` are those of the answers, which say how rows are read.
+    `settings` are those of the answers, which say how rows are read. `hub` asks the hub about a
+    model that is not known here.
     Raises ProblemError for a machine, a model or a data file that cannot be used.
     """
     from wizard.probe import probe_machine
     from wizard.probe.dataset import read_dataset
     from wizard.probe.model import read_model
 
-    found_model = read_model(model) if model is not None else None
+    found_model = read_model(model, hub=hub) if model is not None else None
     found_data = read_dataset(data, settings) if data is not None else None
     _check_evaluated(found_data, settings or {})
     if machine is None:
@@ -261,6 +263,7 @@ def export(
     machine: str | None = None,
     python: str | None = None,
     policy: Policy = DEFAULT_POLICY,
+    hub: bool = False,
 ) -> Exported:
     """The best plan in another form; on several machines, one that all of them share.
 
@@ -270,7 +273,7 @@ def export(
     from wizard.formats import exporting
 
     exporting.check(target)
-    facts = facts_for(answers.model, answers.data, machine=machine, settings=answers.fixed)
+    facts = facts_for(answers.model, answers.data, machine=machine, settings=answers.fixed, hub=hub)
     return export_plan(facts, answers, target, python=python, policy=policy)
 
 

@@ -17,6 +17,7 @@ from wizard.problem import Problem, ProblemError
 def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
     """Options that say what to train, on what, and how."""
     parser.add_argument("--model", metavar="M", help="a model folder, or a hub id")
+    add_hub(parser)
     parser.add_argument(
         "--data",
         metavar="D",
@@ -54,6 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
         parser.add_argument(
             "--dry-run", action="store_true", help="print the script that would run, and stop"
         )
+
+
+def add_hub(parser: argparse.ArgumentParser) -> None:
+    """The option without which no hub is asked."""
+    parser.add_argument(
+        "--hub", action="store_true", help="ask the hub what a model is that is not known here"
+    )
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:

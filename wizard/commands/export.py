@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         machine=args.machine,
         python=args.python,
         policy=choosing.policy_from(args),
+        hub=args.hub,
     )
     for line in told(exported.left):
         note(f"not carried over: {line}")

@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the new run")
     output.add_runs(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the script, and stop")
+    choosing.add_hub(parser)
     choosing.add_history(parser)
     choosing.add_policy(parser)
     add_starting(parser)
