@@ -51,27 +51,6 @@ def test_a_model_that_is_not_known_is_refused_in_one_line(
     assert "--hub asks the hub, as in `tunewright model show Qwen/Qwen3-9000B --hub`" in said
 
 
-def test_the_hub_is_asked_by_plan_too_once_it_is_told_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def answer(url: str, *_: object) -> dict[str, Any]:
-        asked.append(url)
-        shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-        more = {"vocab_size": 1000, "intermediate_size": 128, "model_type": "llama"}
-        return {"gated": False, "siblings": []} if "/api/" in url else {**shape, **more}
-
-    monkeypatch.setattr("wizard.probe.hub._fetched", answer)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"instruction": "a", "output": "b"}\n' * 40)
-    words = ["plan", "--model", "some/model", "--data", str(rows), "--machine", "T4-Colab"]
-    assert main(words) == 2
-    assert not asked
-    assert main([*words, "--hub"]) in (0, 5)
-    assert any("some/model" in url for url in asked)
-
-
 def test_models_are_searched_by_words_in_any_order(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "model", "search", "8b", "qwen3")["models"]
     names = [one["name"] for one in found]
