@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import sys
 import time
@@ -37,18 +38,20 @@ def facts_for(
     *,
     machine: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    hub: bool = False,
 ) -> Facts:
     """Facts of this machine, and of a model and a data file when they are named.
 
     `machine` names another one: a saved file, a shipped snapshot, or a count and a name.
-    `settings` are those of the answers, which say how rows are read.
+    `settings` are those of the answers, which say how rows are read. `hub` asks the hub about a
+    model that is not known here.
     Raises ProblemError for a machine, a model or a data file that cannot be used.
     """
     from wizard.probe import probe_machine
     from wizard.probe.dataset import read_dataset
     from wizard.probe.model import read_model
 
-    found_model = read_model(model) if model is not None else None
+    found_model = read_model(model, hub=hub) if model is not None else None
     found_data = read_dataset(data, settings) if data is not None else None
     _check_evaluated(found_data, settings or {})
     if machine is None:
@@ -264,6 +267,7 @@ def export(
     machine: str | None = None,
     python: str | None = None,
     policy: Policy = DEFAULT_POLICY,
+    hub: bool = False,
 ) -> Exported:
     """The best plan in another form; on several machines, one that all of them share.
 
@@ -273,7 +277,7 @@ def export(
     from wizard.formats import exporting
 
     exporting.check(target)
-    facts = facts_for(answers.model, answers.data, machine=machine, settings=answers.fixed)
+    facts = facts_for(answers.model, answers.data, machine=machine, settings=answers.fixed, hub=hub)
     return export_plan(facts, answers, target, python=python, policy=policy)
 
 
@@ -321,22 +325,35 @@ def checkout() -> str | None:
     return str(paths.CHECKOUT) if (paths.CHECKOUT / "install.sh").is_file() else None
 
 
-def write_export(exported: Exported, out: Path) -> list[Path]:
-    """Write an export's files: one to `out` itself, several into the folder `out`.
+def write_export(exported: Exported, out: Path, *, force: bool = False) -> list[Path]:
+    """Write an export's files: one to `out` itself, several into the folder `out`, which is made.
 
-    Raises ProblemError for a file that is there already, or cannot be written.
+    Raises ProblemError for a file that is there already, without `force`, or cannot be written.
     """
     from wizard.presets import write_new
 
-    where = paths.expanded(str(out), "--out")
+    where = paths.expanded(str(out), "--output")
     if len(exported.files) == 1 and not where.is_dir():
-        return [write_new(where, exported.files[exported.main])]
-    return [write_new(where / name, text) for name, text in exported.files.items()]
+        return [write_new(where, exported.files[exported.main], force=force)]
+    try:
+        where.mkdir(exist_ok=True)
+    except OSError as error:
+        what = f"this folder cannot be made: {error.strerror}"
+        raise ProblemError(Problem(what=what, where=str(where))) from None
+    return [write_new(where / name, text, force=force) for name, text in exported.files.items()]
 
 
 def runs_root(output: str | None) -> Path:
-    """The folder that holds run folders."""
-    return paths.runs() if output is None else paths.expanded(output, "--output").absolute()
+    """The folder that holds run folders.
+
+    Raises ProblemError for what cannot be one.
+    """
+    if output is None:
+        return paths.runs()
+    folder = paths.expanded(output, "--runs").absolute()
+    if os.path.isfile(folder):
+        raise ProblemError(Problem(what="this is no folder", where=f"--runs {folder}", exit_code=2))
+    return folder
 
 
 def write_run(

@@ -104,21 +104,20 @@ def save(preset: Preset) -> Path:
         raise _refused(f"cannot be written: {error.strerror}", str(folder), "") from None
 
 
-def write_new(path: Path, text: str) -> Path:
-    """Write a private file where none is, whole or not at all.
+def write_new(path: Path, text: str, *, force: bool = False) -> Path:
+    """Write a private file where none is, whole or not at all; `force` replaces one.
 
     Raises ProblemError when there is one, or it cannot be written.
     """
-    if os.path.lexists(path):
+    if os.path.lexists(path) and not force:
         problem = Problem(
             what="there is a file already",
             where=str(path),
-            fix="choose another name, or remove it",
+            fix="name another, or add --force",
             exit_code=2,
         )
         raise ProblemError(problem)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         return _replace(path, text)
     except OSError as error:
         what = f"cannot be written: {error.strerror}"

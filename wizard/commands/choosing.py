@@ -10,12 +10,14 @@ from typing import get_args
 
 from wizard import api
 from wizard.answers import Answers, Goal, Policy
+from wizard.commands import output
 from wizard.problem import Problem, ProblemError
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
     """Options that say what to train, on what, and how."""
     parser.add_argument("--model", metavar="M", help="a model folder, or a hub id")
+    add_hub(parser)
     parser.add_argument(
         "--data",
         metavar="D",
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
     )
     parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
     parser.add_argument("--name", metavar="NAME", help="name of the run")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
+    output.add_runs(parser, alias=dry_run)
     add_machine(parser)
     add_history(parser)
     add_policy(parser)
@@ -53,6 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
         parser.add_argument(
             "--dry-run", action="store_true", help="print the script that would run, and stop"
         )
+
+
+def add_hub(parser: argparse.ArgumentParser) -> None:
+    """The option without which no hub is asked."""
+    parser.add_argument(
+        "--hub", action="store_true", help="ask the hub what a model is that is not known here"
+    )
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:
@@ -207,6 +216,7 @@ def _joined(names: Sequence[str] | None) -> str | None:
 def _not_empty(args: argparse.Namespace) -> None:
     for option in ("name", "output", "preset", "machine"):
         text = getattr(args, option)
+        option = "runs" if option == "output" else option
         if text is not None and not text.strip():
             fix = f"give one, or leave out --{option}"
             raise ProblemError(Problem(what=f"--{option} is empty", fix=fix, exit_code=2))

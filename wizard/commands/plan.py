@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     answers = choosing.answers_from(args)
-    facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
+    facts = api.facts_for(
+        answers.model, answers.data, machine=args.machine, settings=answers.fixed, hub=args.hub
+    )
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_script(plans, facts, answers, as_json=args.json)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.events import EXIT_OK
 from wizard import api
-from wizard.commands import choosing
+from wizard.commands import choosing, output
 from wizard.commands.run import tell
 from wizard.commands.terminal import note, print_exactly
 from wizard.problem import Problem, ProblemError
@@ -25,7 +25,7 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", help="its name or folder")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     choosing.add_policy(parser)
     choosing.add_order(parser)
     parser.add_argument("--follow", action="store_true", help="stay and show the run")

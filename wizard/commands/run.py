@@ -52,7 +52,9 @@ def plan_and_start(answers: Answers, args: argparse.Namespace) -> int:
         raise ProblemError(api.elsewhere(args.machine))
     if not (args.yes or args.dry_run or args.write_only or is_interactive()):
         raise ProblemError(_needs_yes())
-    facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
+    facts = api.facts_for(
+        answers.model, answers.data, machine=args.machine, settings=answers.fixed, hub=args.hub
+    )
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         plan.print_script(plans, facts, answers, as_json=args.json)

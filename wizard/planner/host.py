@@ -44,7 +44,7 @@ def _offloaded(case: Case) -> int:
     if parallel.offload_device == "nvme":
         return case.ranks * AIO_BYTES
     own = -(-case.trainable // case.ranks)
-    frozen = 0 if case.full else -(-case.shape.parameters * case.weight_bytes // case.ranks)
+    frozen = 0 if case.full else -(-_frozen_bytes(case) // case.ranks)
     if case.fsdp:
         # Shards and their gradients are float32; only the shards are pinned.
         return case.ranks * (_pinned(case, own * MASTER + frozen) + own * (MASTER + MOMENTS))
@@ -53,6 +53,13 @@ def _offloaded(case: Case) -> int:
     if parallel.offload == "parameters":
         each += _pinned(case, own * 2 if case.full else frozen + own * 2)
     return case.ranks * each
+
+
+def _frozen_bytes(case: Case) -> int:
+    """Of the weights that are not trained; those of QLoRA's layers are 4-bit."""
+    if not case.qlora:
+        return case.shape.parameters * case.weight_bytes
+    return round(case.shape.linear * NF4_BYTES) + case.shape.unquantised * case.weight_bytes
 
 
 def _states(case: Case, elements: int) -> int:
@@ -92,8 +99,8 @@ def _saved_states(case: Case) -> int:
 def loaded_bytes(case: Case) -> int:
     """Device bytes of the weights at their most while loading, where that is more than later.
 
-    FSDP shards 4-bit weights only after each rank has loaded all of them onto its device.
+    FSDP and ZeRO-3 shard 4-bit weights only after each rank has loaded all onto its device.
     """
-    if not (case.fsdp and case.qlora) or case.cpu:
+    if not ((case.fsdp or case.zero3) and case.qlora) or case.cpu:
         return 0
-    return round(case.shape.linear * NF4_BYTES) + case.shape.unquantised * case.weight_bytes
+    return _frozen_bytes(case)

@@ -192,7 +192,8 @@ def _least_bytes(case: Case, model: Model) -> int | None:
     setup = _simulated_setup(case, model)
     if setup is None:
         return None
-    return _with_around(max(at_least(setup) + _beside_bytes(case), loaded_bytes(case)), setup)
+    live = max(at_least(setup) + _beside_bytes(case), loaded_bytes(case))
+    return round(_with_around(live, setup))
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:

@@ -192,7 +192,7 @@ def _stack(spec: Spec) -> Stack:
         optimizer=OPTIMIZERS[spec.training.optim],
         autocast=half and not deepspeed,
         adapter_dtype=_adapter_dtype(spec),
-        quantised_sharded=spec.parallel.strategy == "fsdp",
+        quantised_sharded=spec.parallel.strategy in ("fsdp", "zero3"),
         sync_each_batch=spec.parallel.strategy == "fsdp",
         ddp_bucket_view=True,
         bucket_elements=BUCKET_ELEMENTS,

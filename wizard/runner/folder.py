@@ -171,7 +171,7 @@ def _cannot_write(root: Path, folder: Path, error: OSError) -> ProblemError:
         Problem(
             what=f"cannot make the run folder: {reason}",
             where=str(root),
-            fix="name another folder with --output",
+            fix="name another folder with --runs",
         )
     )
 
