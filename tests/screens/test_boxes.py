@@ -96,7 +96,7 @@ async def test_a_run_that_ended_is_replayed_from_its_recording() -> None:
     app = OnePage(lambda: Dashboard(RUN, world.source()))
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: "FINISHED" in shown(app))
-        await pilot.press("r")
+        await pilot.press("tab", "tab", "tab", "tab", "r")  # a box that scrolls has the focus
         await until(pilot, lambda: "REPLAY" in shown(app))
         await pilot.press("home")
         await rest(pilot)

@@ -230,6 +230,8 @@ class Dashboard(Boxes):
         """Nothing to stop once it has ended; no result and no replay before."""
         if isinstance(self.focused, Input) and action not in TYPING_ACTIONS:
             return False
+        if action == "frame":  # a box with the focus scrolls by the same keys
+            return self._replay is not None
         if action in ("next", "replay"):
             return self._newest.ended
         if action == "stop":

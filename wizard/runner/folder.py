@@ -30,6 +30,8 @@ from wizard import paths
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
 
+TESTED = "tested"
+"""Phase of a run that has passed its smoke test and done nothing else."""
 ENDINGS: Mapping[int, str] = {EXIT_OK: "done", EXIT_STOPPED: "stopped"}
 TAIL_BYTES = 64 * 1024
 MODES = {"run.sh": 0o700}
@@ -64,6 +66,8 @@ class RunSummary:
         """What it does or how it ended."""
         if self.lost:
             return "lost: this machine was restarted" if self.rebooted else "lost"
+        if self.phase == TESTED:
+            return "its smoke test passed"
         if self.alive or self.exit_code is None:
             return self.phase
         return f"{self.exit_code}: {self.message or EXIT_MEANING.get(self.exit_code, 'failed')}"
@@ -201,7 +205,9 @@ def summary(folder: Path) -> RunSummary:
     return RunSummary(
         name=folder.name,
         folder=folder,
-        phase=_text(state, "phase") or ("unknown" if started else "not started"),
+        phase=TESTED
+        if code == EXIT_OK and only_tested(folder)
+        else _text(state, "phase") or ("unknown" if started else "not started"),
         exit_code=code,
         alive=alive,
         updated=unix_seconds(state.get("updated")),
@@ -211,6 +217,11 @@ def summary(folder: Path) -> RunSummary:
         rebooted=launch.get("host") == socket.gethostname()
         and launch.get("boot_id") != process.boot_id(),
     )
+
+
+def only_tested(folder: Path) -> bool:
+    """Whether all that a run has done so far is a smoke test."""
+    return (folder / "smoke.json").exists() and not (folder / "result.json").exists()
 
 
 def _text(state: Mapping[str, Any], key: str) -> str:
