@@ -227,6 +227,27 @@ STATES: dict[str, Callable[[], RunState]] = {
     ),
     "clipped": lambda: run_with(lambda e: {"grad_norm": 3.0} if e["kind"] == "train" else {}),
     "skewed": lambda: run_with(lambda e: {"t": e["t"] - 30} if e["rank"] in (2, 3) else {}),
+    "plateau": lambda: run_with(
+        lambda e: {
+            "t": e["t"] - 390,
+            **({"loss": 0.7 + 0.01 * (e["step"] % 3)} if (e["step"] or 0) > 150 else {}),
+        },
+        steps=450,
+    ),
+    "slower": lambda: run_with(
+        lambda e: {
+            "t": e["t"] - 90,
+            **({"seconds": 2.0} if e["kind"] == "step" and e["step"] > 100 else {}),
+        },
+        steps=150,
+    ),
+    "over the plan": lambda: run_with(
+        lambda e: {"memory_peak_bytes": 30 * GIB} if e["kind"] == "step" else {}
+    ),
+    "failed": lambda: replace(
+        fold(run_with(), event("failed", 61, 1, 60, failure="gpu_oom", message="CUDA: full")),
+        exit_code=71,
+    ),
     "xid": lambda: run_with(lambda e: {"xid": 79} if e["kind"] == "pulse" else {}),
     "disk": lambda: replace(
         fold(run_with(), event("saved", 50, 0, 50, path="checkpoint-50", bytes=10 * GIB)),
