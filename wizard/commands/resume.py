@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Resume."""
-    from wizard.runner.folder import find_run, summary
+    from wizard.runner.folder import find_run, only_tested, summary
 
     folder = find_run(api.runs_root(args.output), args.name)
     if args.at_boot:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.if_lost and (found.alive or found.exit_code is not None or found.updated is None):
         note(f"{folder.name} is not lost: nothing was started")
         return 0
-    if found.exit_code == EXIT_OK and not found.alive:
+    if found.exit_code == EXIT_OK and not found.alive and not only_tested(folder):
         raise ProblemError(
             Problem(
                 what="this run is finished: there is nothing to go on with",

@@ -136,7 +136,7 @@ def _ended(folder: Path, view: View) -> int:
 
 def next_steps(folder: Path, state: RunState) -> list[str]:
     """Why a run ended, and what can be done about it."""
-    from wizard.runner.folder import summary
+    from wizard.runner.folder import only_tested, summary
 
     recorded = summary(folder)
     told = state.failure.rank if state.failure else None
@@ -147,6 +147,7 @@ def next_steps(folder: Path, state: RunState) -> list[str]:
         rank=recorded.failed_rank if told is None else told,
         learning_rate=_learning_rate(folder),
         rebooted=recorded.rebooted,
+        tested=only_tested(folder),
     )
     cause = [] if state.exit_code in (EXIT_OK, EXIT_STOPPED) else [found.cause]
     return [*cause, *(f"{action.label}: {action.command}" for action in found.actions)]
