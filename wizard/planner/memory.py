@@ -214,7 +214,7 @@ def _left_out(
     if found is None and not case.cpu and not at_least:
         parts.append(f"a simulated step: {_why_closed(model)}, so closed formulas are used")
         parts.append("workspaces inside attention kernels")
-    if model.architecture and "moe" in model.architecture:
+    if found is None and model.architecture and ROUTED.search(model.architecture):
         parts.append("activations of routed experts")
     if case.spec.parallel.devices_per_rank > 1:
         parts.append("layers that differ: embedding and head are counted on every device")

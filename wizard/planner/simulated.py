@@ -44,6 +44,8 @@ FAMILIES: Mapping[str, Family] = {
 }
 """Architectures (`model_type`) whose layers the tape has → whose code they run."""
 ROUTED = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
+ADAPTED_EXPERTS = frozenset({"mixtral", "qwen3_moe"})
+"""Architectures on whose experts PEFT 0.21 puts `all-linear` (transformers_weight_conversion)."""
 QKV_BIAS = frozenset({"qwen2", "qwen2_moe"})
 QK_NORM = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 BUCKET_ELEMENTS = 5 * 10**8
@@ -177,6 +179,7 @@ def block_of(model: Model, shape: Shape) -> Block | None:
         experts_per_token=model.experts_per_token or 0,
         moe_intermediate=model.expert_size or 0,
         shared_intermediate=model.shared_expert_size or 0,
+        adapts_experts=model.architecture in ADAPTED_EXPERTS,
         float32_scores=model.architecture == "mixtral",
         window=model.window or 0,
         full_every=model.full_every or 0,
