@@ -12,6 +12,7 @@ from wizard.plan import MemoryPart
 from wizard.planner.shape import Shape
 from wizard.planner.tape.bounds import least_parts
 from wizard.planner.tape.layers import SHARED_GATE, matrix_widths
+from wizard.planner.tape.lifetime import EVALUATION, LOADING, SAVING, evaluation, loading, saving
 from wizard.planner.tape.setup import (
     DTYPE_BYTES,
     MATRICES,
@@ -85,6 +86,8 @@ class Simulated:
 
     parts: tuple[MemoryPart, ...]
     moment: str
+    moments: tuple[tuple[str, int], ...]
+    """Peak of each moment of a run, in its order: of all, not only of the step."""
 
 
 def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
@@ -101,7 +104,11 @@ def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
         MemoryPart(name=name, bytes=size, formula=FORMULAS[name](setup, found, size))
         for name, size in memory.components
     )
-    return Simulated(parts=parts, moment=memory.moment)
+    moments = [(LOADING, loading(setup)), *memory.moments]
+    if spec.data.evaluates:
+        moments.append((EVALUATION, evaluation(setup)))
+    moments.append((SAVING, saving(setup)))
+    return Simulated(parts=parts, moment=memory.moment, moments=tuple(moments))
 
 
 def bounded(setup: Setup) -> tuple[MemoryPart, ...]:
