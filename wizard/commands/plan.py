@@ -309,6 +309,9 @@ def _memory(plan: Plan) -> list[str]:
     disk = f"disk, with all checkpoints: {gib_of(memory.disk_bytes, memory.disk_budget_bytes)}"
     parts = [f"{part.name}: {gib(part.bytes)} = {part.formula}" for part in memory.parts]
     left = [f"not in it: {line}" for line in memory.left_out]
+    peaks = ", ".join(f"{name} {gib(size)}" for name, size in memory.moments)
+    if peaks:
+        parts.append(f"tensors at the peak of each moment: {peaks}")
     lines = [*parts, host, disk, *left]
     return [wrapped for line in lines for wrapped in _wrapped(line, "  ", "    ")]
 

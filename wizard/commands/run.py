@@ -12,7 +12,7 @@ from engine.events import EXIT_OK
 from wizard import api
 from wizard.answers import Answers
 from wizard.commands import choosing, plan
-from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, say
+from wizard.commands.terminal import is_interactive, note, print_json, say
 from wizard.commands.watching import POLL_SECONDS, exit_code, views, watch
 from wizard.dashboard.words import tested
 from wizard.language import said

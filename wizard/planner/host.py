@@ -8,7 +8,7 @@ and accelerate's fsdp_utils (who loads what).
 from __future__ import annotations
 
 from wizard.facts import Model
-from wizard.planner.closed_forms import NF4_BYTES, Case
+from wizard.planner.closed_forms import Case
 
 MIB = 1024**2
 RANK_PROCESS_BYTES = 960 * MIB
@@ -22,8 +22,9 @@ AIO_BYTES = 5 * 10**8 * 4
 
 
 def host_bytes(case: Case, process_bytes: int) -> int:
-    """Host memory of all ranks: their processes, and the larger of loading and offloading."""
-    return case.ranks * process_bytes + max(_loading(case), _offloaded(case))
+    """Host memory of all ranks: their processes, and the larger of loading and of what follows."""
+    later = _offloaded(case) + _saving(case)
+    return case.ranks * process_bytes + max(_loading(case), later)
 
 
 def _loading(case: Case) -> int:
@@ -34,6 +35,13 @@ def _loading(case: Case) -> int:
     if not case.fsdp or case.qlora or case.cpu:
         return 0
     return case.shape.parameters * (MASTER if case.full else case.weight_bytes)
+
+
+def _saving(case: Case) -> int:
+    """What rank 0 gathers to write: all that is trained, under FSDP in float32."""
+    if case.cpu or not (case.zero3 or case.fsdp):
+        return 0
+    return case.trainable * (MASTER if case.fsdp else case.weight_bytes)
 
 
 def _offloaded(case: Case) -> int:
@@ -94,13 +102,3 @@ def _saved_states(case: Case) -> int:
     if case.spec.training.optim in ("adamw_bnb_8bit", "paged_adamw_8bit"):
         return case.trainable * 2
     return case.trainable * 2 * case.trainable_bytes
-
-
-def loaded_bytes(case: Case) -> int:
-    """Device bytes of the weights at their most while loading, where that is more than later.
-
-    FSDP and ZeRO-3 shard 4-bit weights only after each rank has loaded all onto its device.
-    """
-    if not ((case.fsdp or case.zero3) and case.qlora) or case.cpu:
-        return 0
-    return _frozen_bytes(case)
