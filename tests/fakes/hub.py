@@ -75,7 +75,9 @@ class Hub:
 def serving() -> Iterator[Hub]:
     """A hub that answers until the block ends."""
     hub = Hub()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"hub": hub}))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), type("Bound", (_Handler,), {"hub": hub})
+    )
     server.daemon_threads = True
     hub.address = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
