@@ -163,23 +163,24 @@ def with_preset(answers: Answers, preset: Preset) -> Answers:
     )
 
 
-def absolute(answers: Answers) -> Answers:
+def absolute(answers: Answers, *, hub: bool = False) -> Answers:
     """Answers whose model and data are absolute paths where they are files.
 
     A run starts in its own folder, so a relative path would point elsewhere. An adapter to go on
-    with brings the settings that it was made with.
+    with brings the settings that it was made with. Data on a hub is fetched; with `hub` a name
+    such as `org/name` that is no file is one, too.
     Raises ProblemError, naming the option, for what cannot be a path.
     """
     settings = dict(answers.settings)
     if settings.get("eval_data"):
-        settings["eval_data"] = _absolute_data(settings["eval_data"])
+        settings["eval_data"] = _absolute_data(settings["eval_data"], hub)
     if settings.get("adapter"):
         settings = _with_adapter(settings)
     return replace(
         answers,
         settings=settings,
         model=_absolute_model(answers.model) if answers.model else answers.model,
-        data=_absolute_data(answers.data) if answers.data else answers.data,
+        data=_absolute_data(answers.data, hub) if answers.data else answers.data,
     )
 
 
@@ -188,10 +189,10 @@ def _absolute_model(name: str) -> str:
     return str(path.absolute()) if _exists(path) or not HUB_ID.fullmatch(name) else name
 
 
-def _absolute_data(name: str) -> str:
+def _absolute_data(name: str, hub: bool) -> str:
     from wizard.probe.dataset import absolute_data
 
-    return absolute_data(name)
+    return absolute_data(name, hub=hub)
 
 
 def _with_adapter(settings: dict[str, Any]) -> dict[str, Any]:

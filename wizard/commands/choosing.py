@@ -23,8 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
         metavar="D",
         action="append",
         help="JSON Lines, JSON, CSV, Parquet, Arrow or a folder that `datasets` saved; repeatable: "
-        "D#500 takes 500 of its rows, D*2 shows each twice",
+        "D#500 takes 500 of its rows, D*2 shows each twice; hf:org/name[:split] is fetched from "
+        "Hugging Face, ms:org/name from ModelScope",
     )
+    add_hub(parser)
     parser.add_argument("--preset", metavar="NAME", help="a shipped or saved preset, or its file")
     parser.add_argument(
         "--set",
@@ -159,6 +161,15 @@ def order_options(args: argparse.Namespace) -> list[str]:
     return options
 
 
+def add_hub(parser: argparse.ArgumentParser) -> None:
+    """The option by which a plain name is asked of a hub."""
+    parser.add_argument(
+        "--hub",
+        action="store_true",
+        help="data named org/name that is no file is a data set on Hugging Face; fetched now",
+    )
+
+
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """The option that plans for a machine that is not this one."""
     parser.add_argument(
@@ -204,7 +215,7 @@ def answers_from(args: argparse.Namespace) -> Answers:
 
         answers = dataclasses.replace(answers, goal=args.goal)
     _needs(answers)
-    return api.absolute(answers)
+    return api.absolute(answers, hub=args.hub)
 
 
 def _joined(names: Sequence[str] | None) -> str | None:

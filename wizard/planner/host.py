@@ -8,7 +8,7 @@ and accelerate's fsdp_utils (who loads what).
 from __future__ import annotations
 
 from wizard.facts import Model
-from wizard.planner.closed_forms import Case
+from wizard.planner.closed_forms import NF4_BYTES, Case
 
 MIB = 1024**2
 RANK_PROCESS_BYTES = 960 * MIB
