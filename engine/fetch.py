@@ -13,7 +13,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from engine import rules
+from engine import plugins, rules
 from engine.failure import RunError, command
 from engine.record import read_json, write_json
 from engine.spec import ModelTable, Spec, SpecError, loads
@@ -179,7 +179,9 @@ def main() -> int:
     options = parser.parse_args()
 
     def body() -> None:
-        found = fetch(read_spec(options.spec).model)
+        spec = read_spec(options.spec)
+        plugins.keep(spec, options.run.absolute())  # what is missing is said before a long download
+        found = fetch(spec.model)
         said = {"path": str(found.path), "revision": found.revision, "source": found.source}
         write_json(options.run / "fetched.json", said)
 

@@ -11,6 +11,7 @@ from engine import lengths, tokenise
 from engine.examples import READS
 from engine.failure import RunError
 from engine.methods import STAGE_FORMAT, Stage
+from engine.plugins import Preprocessor
 from engine.rows import files, sources, tables
 from engine.rows.formats import format_named
 from engine.rows.sources import Reading, Source
@@ -34,7 +35,12 @@ def find_sources(named: str) -> tuple[Source, ...]:
     return found
 
 
-def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
+def work_for(
+    table: DataTable,
+    stage: Stage,
+    maker: tokenise.Maker,
+    preprocessor: Preprocessor | None = None,
+) -> Work:
     """What is done with each row.
 
     Raises RunError (bad_data) for columns that no format has.
@@ -50,6 +56,7 @@ def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
         system=table.system,
         expected=None if wanted == "auto" else format_named(wanted),
         reads=READS[stage],
+        preprocessor=preprocessor,
     )
 
 
@@ -185,6 +192,7 @@ def summary(counts: Counts, max_length: int | None) -> dict[str, Any]:
         "kept": counts.kept,
         "dropped_rows": counts.dropped_rows,
         "cut_rows": counts.cut_rows,
+        "left_out_rows": counts.left_out_rows,
         "unfilled_rows": counts.unfilled_rows,
         "skipped_answers": counts.skipped_answers,
         "lengths": lengths.percentiles(kept) if kept else {},

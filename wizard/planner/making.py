@@ -14,7 +14,7 @@ from engine.spec import Spec
 from wizard.answers import Answers
 from wizard.facts import Dataset, Facts
 from wizard.plan import ON_DISK, Plan
-from wizard.planner import defaults, recipe, stage
+from wizard.planner import defaults, levers, recipe, stage
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, nearest, solve
 from wizard.planner.budgets import Budget, budget_of
 from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate
@@ -53,7 +53,8 @@ def make(
         return _refused(str(error), "effective_batch_size", 2)
     assert facts.dataset is not None
     if facts.dataset.rows < batch.effective:
-        return _too_few_rows(facts.dataset, batch)
+        packs = bool(answers.fixed.get("packing"))
+        return _too_few_rows(facts.dataset, batch, "pack" if packs else "row")
     layers = facts.model.num_layers if facts.model else None
     if layers is not None and candidate.devices_per_rank > layers:
         return _refused(f"{layers} layers are fewer than the devices", "devices_per_rank", 0)
@@ -69,6 +70,10 @@ def make(
         first = error.errors()[0]
         where = str(first["loc"][-1]) if len(first["loc"]) > 1 else "settings"
         return _refused(first["msg"].removeprefix("Value error, "), where, 3)
+    alike = rules.not_alike(spec, facts.model.architecture if facts.model else None)
+    if alike is not None:
+        setting = "packing" if spec.data.packing else "padding_free"
+        return _refused(alike, setting, 4)
     broken = rules.check(spec)
     if broken:
         return _refused(broken[0].why, broken[0].setting, 4, fix=f"set {broken[0].nearest}")
@@ -78,8 +83,8 @@ def make(
     return _plan(ledger, spec, facts, pool, batch, clock)
 
 
-def _too_few_rows(data: Dataset, batch: Batch) -> Refusal:
-    fill = f"{counted(data.rows, 'row')} {'does' if data.rows == 1 else 'do'} not fill"
+def _too_few_rows(data: Dataset, batch: Batch, each: str) -> Refusal:
+    fill = f"{counted(data.rows, each)} {'does' if data.rows == 1 else 'do'} not fill"
     return _refused(f"{fill} one step of {batch.effective}", data.path, 1, exit_code=4)
 
 
@@ -131,6 +136,7 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     _decide_sizes(ledger, batch, batch.micros[-1], "", None)
     recipe.decide_rhythm(ledger, _steps(ledger, facts, batch), None)
     stage.decide_evaluation_rhythm(ledger)
+    levers.decide_levers(ledger)
 
 
 def _decide_parallel(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool) -> None:

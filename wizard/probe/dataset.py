@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
     """
     asked = settings or {}
     found, reading = _asked(data, asked)
-    counted = _Count(reading=reading)
+    counted = _Count(reading=reading, as_they_are=asked.get("preprocessor") is not None)
     rows, empty = 0, []
     for source in found:
         _check(source.path)
@@ -123,6 +123,8 @@ class _Count:
     """What has been seen so far."""
 
     reading: Reading
+    as_they_are: bool = False
+    """Rows are read by the user's own code first, so that any text in them counts."""
     where: str = ""
     unit: str = "line"
     row_format: RowFormat | None = None
@@ -172,6 +174,8 @@ class _Count:
     def _texts(self, row: Any) -> Sequence[str]:
         if isinstance(row, RowError):
             raise row
+        if self.as_they_are:
+            return tuple(_texts_in(row))
         row = self.reading.row(row)
         self.row_format = self.row_format or formats.format_of(row)
         self.formats.add(self.row_format.name)
@@ -183,6 +187,18 @@ class _Count:
             where = f"{self.where}{self.unit} {line}"
             problem = Problem(what=what, where=where, severity="warning", exit_code=4)
             self.problems.append(problem)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Every text inside a row of any form."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts_in(inner)
 
 
 def _check(path: Path) -> None:
