@@ -137,7 +137,7 @@ def test_packs_are_counted_in_place_of_rows() -> None:
 def test_rows_are_not_joined_in_models_that_were_not_seen_to_keep_them_apart(setting: str) -> None:
     found = facts()
     assert found.model is not None
-    other = replace(found, model=replace(found.model, architecture="qwen3_moe"))
+    other = replace(found, model=replace(found.model, architecture="opt"))
     with pytest.raises(ProblemError, match=f"{setting} is not known to keep rows apart"):
         plans(other, Answers(settings={setting: True}))
 

@@ -30,11 +30,16 @@ SMALL: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 OTHERS: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": 6},
     "qwen3": {"head_dim": 8},
     "gemma": {"head_dim": 8},
     "gemma2": {"head_dim": 8, "sliding_window": 6},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 6},
+    "glm4": {"head_dim": 8},
+    "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 16},
+    "qwen3_moe": {**EXPERTS, "head_dim": 8},
 }
 """A window shorter than the rows must begin anew with each of them."""
 LENGTHS = (5, 9, 1, 12, 7)
@@ -55,6 +60,22 @@ def test_every_row_is_in_one_pack_and_no_pack_is_too_long(lengths: list[int], li
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", sorted(PACKED_ALIKE))
 def test_packed_rows_have_the_logits_of_each_row_alone(family: str, attention: str) -> None:
+    packed, mixed = differences(family, attention)
+
+    assert packed < CLOSE
+    assert mixed > 1e-3, "the rows do see each other without their places"
+
+
+@pytest.mark.engine
+def test_a_family_that_takes_no_places_has_other_logits_and_is_not_among_them() -> None:
+    packed, _ = differences("opt", "sdpa")
+
+    assert packed > 0.01
+    assert "opt" not in PACKED_ALIKE
+
+
+def differences(family: str, attention: str) -> tuple[float, float]:
+    """How far logits are from those of each row alone: of packs, and of rows simply joined."""
     import torch
 
     model = tiny(family, attention)
@@ -66,8 +87,7 @@ def test_packed_rows_have_the_logits_of_each_row_alone(family: str, attention: s
         together = model(**batch, use_cache=False).logits[0]
         mixed = model(input_ids=batch["input_ids"], use_cache=False).logits[0]
 
-    assert (alone - together).abs().max() < CLOSE
-    assert (alone - mixed).abs().max() > 1e-3, "the rows do see each other without their places"
+    return float((alone - together).abs().max()), float((alone - mixed).abs().max())
 
 
 def tiny(family: str, attention: str) -> Any:

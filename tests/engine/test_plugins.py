@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine import plugins
 from engine.failure import RunError, classify
 from engine.spec import Spec
-from tests.engine.conftest import Run
-
-MakeRun = Callable[..., Run]
-
-TRAINER_CODE = """
-import torch
-from transformers import TrainerCallback
-
-
-def halved(outputs, labels, num_items_in_batch=None):
-    logits, wanted = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
-    summed = torch.nn.functional.cross_entropy(logits, wanted, reduction="sum", ignore_index=-100)
-    return summed / num_items_in_batch / 2
-
-
-class Noting(TrainerCallback):
-    def on_step_end(self, args, state, control, **others):
-        with open(args.output_dir + "/../noted", "a") as file:
-            file.write(f"{args.process_index} {state.global_step}\\n")
-
-
-class Failing(TrainerCallback):
-    def on_step_end(self, args, state, control, **others):
-        if state.global_step == 2:
-            raise ValueError("not this step")
-"""
 
 CODE = """
-def right(predicted):
-    said, wanted = predicted.predictions[:, :-1], predicted.label_ids[:, 1:]
-    learnt = wanted != -100
-    return {"right": (said == wanted)[learnt].mean(), "learnt": learnt.sum()}
-
-
 def nothing(predicted):
     return {}
 
@@ -64,19 +29,18 @@ def longest(row):
 
 
 A_NUMBER = 3
+
+
+class Nothing:
+    pass
 """
 
 
 def plug(folder: Path, **named: str) -> dict[str, str]:
-    """The code in files, and the settings that take `named` of it."""
-    light, heavy = folder / "my code.py", folder / "my trainer.py"
-    for file, code in ((light, CODE), (heavy, TRAINER_CODE)):
-        if not file.exists():
-            file.write_text(code)
-    return {
-        kind: f"{heavy if f' {name}(' in TRAINER_CODE else light}:{name}"
-        for kind, name in named.items()
-    }
+    """The code in a file, and the settings that take `named` of it."""
+    file = folder / "my code.py"
+    file.write_text(CODE)
+    return {kind: f"{file}:{name}" for kind, name in named.items()}
 
 
 def line_of(text: str, code: str = CODE) -> int:
@@ -182,8 +146,8 @@ def test_what_code_runs_into_keeps_its_own_class(tmp_path: Path, run: Path) -> N
     ("kind", "name", "said"),
     [
         ("loss", "A_NUMBER", "is int, not a loss function"),
-        ("trainer", "Noting", "is no class made from `Trainer` of engine.recipes.sft"),
-        ("callback", "halved", "is no TrainerCallback"),
+        ("trainer", "Nothing", "is no class made from `Trainer` of engine.recipes.sft"),
+        ("callback", "Nothing", "is no TrainerCallback"),
     ],
 )
 @pytest.mark.engine
@@ -207,47 +171,3 @@ def test_a_metric_that_gives_no_numbers_is_refused(tmp_path: Path, run: Path) ->
     assert measure is not None
     with pytest.raises(RunError, match="gave nothing; it gives names with numbers"):
         measure(None)
-
-
-def rows_of_another_form(path: Path, rows: int) -> None:
-    lines: list[dict[str, Any]] = [{"q": f"What is {n}?", "a": f"{n * n}."} for n in range(rows)]
-    lines.insert(3, {"q": "skip", "a": ""})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-@pytest.mark.engine
-def test_every_kind_of_code_is_used_and_an_error_in_it_names_its_line(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
-    from tests.engine.together import train_together
-
-    rows = tmp_path / "rows.jsonl"
-    rows_of_another_form(rows, 15)
-    common: dict[str, Any] = {"max_steps": 3, "eval_split": 0.25, "eval_steps": 3, "save_steps": 3}
-    runs = []
-    for named in (
-        {"preprocessor": "question", "metric": "right", "callback": "Noting"},
-        {"preprocessor": "question", "metric": "right", "loss": "halved"},
-        {"preprocessor": "question", "callback": "Failing"},
-    ):
-        best = {"metric_for_best_model": "eval_right"} if "metric" in named else {}
-        code = plug(tmp_path, **named)
-        runs.append(make_run("lora", "ddp", 2, here=True, data=str(rows), **common, **best, **code))
-    printed = train_together([run.folder for run in runs], 2)
-
-    plain, halved, failing = runs
-    assert [run.codes() for run in runs] == [[0, 0], [0, 0], [70, 70]], printed
-    assert plain.read("prepared/report.json")["left_out_rows"] == 1
-    assert plain.read("prepared/report.json")["rows"] == 15
-    noted = sorted((plain.folder / "noted").read_text().split("\n")[:-1])
-    assert noted == [f"{rank} {step}" for rank in (0, 1) for step in (1, 2, 3)]
-    (measured,) = (event["metrics"] for event in plain.events("eval"))
-    assert 0 <= measured["right"] <= 1
-    assert measured["learnt"] > 0
-    assert plain.read("result.json")["best"]["value"] == measured["right"]
-    assert halved.losses()[1] == pytest.approx(plain.losses()[1] / 2, rel=1e-4)
-    (failed,) = failing.events("failed")
-    assert failed["failure"] == "user_code"
-    line = line_of("not this step", TRAINER_CODE)
-    place = f"{tmp_path / 'my trainer.py'}, line {line}, in on_step_end"
-    assert failed["message"] == f"{place}: ValueError: not this step"

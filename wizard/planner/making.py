@@ -85,7 +85,8 @@ def make(
 
 def _too_few_rows(data: Dataset, batch: Batch, each: str) -> Refusal:
     fill = f"{counted(data.rows, each)} {'does' if data.rows == 1 else 'do'} not fill"
-    return _refused(f"{fill} one step of {batch.effective}", data.path, 1, exit_code=4)
+    fix = "packing=false, or a shorter max_length, makes more" if each == "pack" else ""
+    return _refused(f"{fill} one step of {batch.effective}", data.path, 1, fix=fix, exit_code=4)
 
 
 def _unused(spec: Spec, settings: Mapping[str, Any]) -> list[str]:
