@@ -41,7 +41,7 @@ STAGE_SETTINGS: Mapping[str, tuple[Stage, ...]] = {
     "center_rewards_coefficient": ("reward",),
 }
 """Settings of some stages only; elsewhere they must be left out."""
-STAGE_FORMAT: Mapping[Stage, str] = {
+STAGE_FORMAT: Mapping[str, str] = {
     "pretrain": "text",
     "dpo": "preference",
     "kto": "kto",
@@ -67,6 +67,19 @@ ADAPTER_ONLY = ("use_rslora", "use_dora", "modules_to_save", "adapter")
 
 MOST_RANK = 2**20
 """Far above the width of any matrix, which is the most an adapter's rank can use."""
+
+
+def wrong_stage(row_format: str, stage: str) -> str:
+    """Why a stage does not read rows of a format; empty where it does."""
+    wanted = STAGE_FORMAT.get(stage)
+    if row_format == wanted or (wanted is None and row_format not in STAGES_OF):
+        return ""
+    return f"in the format `{row_format}`: set stage={STAGES_OF.get(row_format, 'sft')}"
+
+
+def all_labelled(kind: str) -> str:
+    """What to know of labels that are all the same."""
+    return f"all answers are labelled {kind}: there is nothing to tell them from"
 
 
 def _module_names(text: str) -> str:

@@ -47,10 +47,11 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     """
     for warning in plugins.keep(spec, run):
         tell(run, {}, "warn", text=warning)
-    model = read_fetched(run).path
+    fetched = read_fetched(run)
+    model = fetched.path
     check_folder(spec)
-    found = sets.find_sources(spec.data.data)
-    apart = sets.find_sources(spec.data.eval_data) if spec.data.eval_data else ()
+    found = sets.find_sources(spec.data.data, fetched.data)
+    apart = sets.find_sources(spec.data.eval_data, fetched.data) if spec.data.eval_data else ()
     tokenizer = load_tokenizer(model)
     made = maker(spec.method.stage, tokenizer, spec.model.template, spec.data.max_length)
     own = plugins.preprocessor(spec.plugins.preprocessor, run)

@@ -101,7 +101,7 @@ def _stage_of(found: Sequence[Source], table: DataTable, code: str | None) -> St
     try:
         reading = sources.reading(table.columns, table.model_name, table.model_author)
         own = plugins.preprocessor(code, None)
-        chunks = files.chunks(found[0].path)
+        chunks = files.chunks(found[0].parts[0])
         named = (tokenise.first_format(chunk, reading, own) for chunk in chunks)
         first = next((row_format for row_format in named if row_format is not None), None)
     except (DataError, OSError):
@@ -125,7 +125,7 @@ def _samples(source: Source, work: Work, tokenizer: Any, wanted: int) -> int:
         say(
             "sample",
             file=str(source.path),
-            unit=files.file_type(source.path).unit,
+            unit=sets.unit_of(source),
             line=line,
             format=name,
             turns=len(content.texts()),
@@ -144,7 +144,7 @@ def _usable(
 ) -> Iterator[tuple[int, Any, str, Readable, tokenise.Example]]:
     expected = work.expected
     try:
-        for chunk in files.chunks(source.path):
+        for chunk in itertools.chain.from_iterable(map(files.chunks, source.parts)):
             expected = expected or tokenise.first_format(chunk, work.reading, work.preprocessor)
             for line, row in work.rows(chunk):
                 try:

@@ -18,11 +18,15 @@ from pydantic import (
     model_validator,
 )
 
+from engine.aliases import TRANSLATED as TRANSLATED
 from engine.events import printable
-from engine.methods import METRICS, STAGE_FORMAT
+from engine.methods import METRICS
+from engine.methods import STAGE_FORMAT as STAGE_FORMAT
 from engine.methods import STAGE_OF as STAGE_OF
 from engine.methods import Method as Method
 from engine.methods import MethodTable as MethodTable
+from engine.methods import all_labelled as all_labelled
+from engine.methods import wrong_stage as wrong_stage
 from engine.table import LARGEST, Table
 from engine.training import LOWEST_RATE as LOWEST_RATE
 from engine.training import PREFETCHED as PREFETCHED
@@ -364,12 +368,26 @@ ALIASES: Mapping[str, str] = {
     "kto_rejected_weight": "undesirable_weight",
     "eval_dataset": "eval_data",
     "val_dataset": "eval_data",
-    "val_size": "eval_split",
-    "split_dataset_ratio": "eval_split",
     "adapters": "adapter",
     "adapter_name_or_path": "adapter",
     "additional_target": "modules_to_save",
     "init_weights": "init_lora_weights",
+    "model_name_or_path": "model",
+    "base_model": "model",
+    "model_revision": "revision",
+    "revision_of_model": "revision",
+    "chat_template_path": "template",
+    "dataset": "data",
+    "datasets": "data",
+    "dataset_name": "data",
+    "default_system": "system",
+    "default_system_message": "system",
+    "lora_target": "target_modules",
+    "lora_target_modules": "target_modules",
+    "num_epochs": "num_train_epochs",
+    "lr_scheduler": "lr_scheduler_type",
+    "num_processes": "num_devices",
+    "nproc_per_node": "num_devices",
     "sample_packing": "packing",
     "neat_packing": "packing",
     "flash_attn": "attn_implementation",
@@ -391,6 +409,8 @@ ALIASES: Mapping[str, str] = {
 VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
     "stage": {"pt": "pretrain", "rm": "reward"},
     "init_lora_weights": {"true": "default"},
+    "target_modules": {"all": "all-linear"},
+    "dtype": {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"},
     "optim": {
         "adamw_8bit": "adamw_bnb_8bit",
         "paged_adamw": "paged_adamw_32bit",
@@ -418,9 +438,12 @@ def setting_name(key: str) -> str:
         return name
     if key in SETTINGS:
         return key
-    if key in ALIASES:
-        return ALIASES[key]
-    near = difflib.get_close_matches(key, [*SETTINGS, *ALIASES], n=1, cutoff=0.5)
+    elsewhere = key.lower()
+    if elsewhere in ALIASES:
+        return ALIASES[elsewhere]
+    if elsewhere in TRANSLATED:
+        return TRANSLATED[elsewhere][0]
+    near = difflib.get_close_matches(key, [*SETTINGS, *ALIASES, *TRANSLATED], n=1, cutoff=0.5)
     hint = f": did you mean `{near[0]}`?" if near else ""
     raise SpecError(f"unknown setting `{key}`{hint}")
 
@@ -438,6 +461,7 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
     """
     name = setting_name(key)
     info = setting_info(name)
+    value = _translated(key, value)
     if isinstance(value, str) and value.lower() in ("none", "null", "") and _optional(info):
         return name, None
     if isinstance(value, str):
@@ -453,6 +477,17 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise SpecError(f"{name} = {value!r}: {reason[0].lower()}{reason[1:]}") from None
+
+
+def _translated(key: str, value: object) -> object:
+    """A value given under another trainer's name, as ours is written."""
+    elsewhere = key.strip().lstrip("-").replace("-", "_").lower()
+    if elsewhere in SETTINGS or elsewhere not in TRANSLATED:
+        return value
+    try:
+        return TRANSLATED[elsewhere][1](str(value).strip().lower())
+    except ValueError as error:
+        raise SpecError(f"{key} = {value!r} has no meaning of its own here: {error}") from None
 
 
 def _is_unicode(text: str) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from engine.data import Tokens
 from engine.failure import RunError
-from engine.methods import STAGES_OF
+from engine.methods import Stage, wrong_stage
 from engine.plugins import Preprocessor
 from engine.rows import formats
 from engine.rows.formats import Readable, RowFormat
@@ -85,6 +85,7 @@ class Work:
     system: str | None
     expected: RowFormat | None = None
     """The only format that is read; None takes that of a set's first row."""
+    stage: Stage = "sft"
     reads: type = Conversation
     """What a row must hold for the stage."""
     preprocessor: Preprocessor | None = None
@@ -274,7 +275,7 @@ def read(row: Any, row_format: RowFormat | None, work: Work) -> Readable:
     known = row_format or formats.format_of(row)
     content: Readable = system_before(formats.read(row, known), work.system)
     if not isinstance(content, work.reads):
-        raise RowError(f"in the format `{known.name}`: set stage={STAGES_OF[known.name]}")
+        raise RowError(wrong_stage(known.name, work.stage))
     return content
 
 

@@ -17,6 +17,7 @@ from engine.spec import SETTINGS, dumps, loads
 from tests.fakes import machines
 from tests.plans import FOLDER, as_text
 from tests.plans import machines as shipped_pairs
+from tests.tiers import spread
 from wizard import api, presets
 from wizard.answers import Answers
 from wizard.facts import GIB, Dataset, Device, Facts, Link, Model
@@ -107,8 +108,9 @@ def check_ladder(plan: Plan) -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("machine", machines.NAMES)
+@pytest.mark.parametrize(
+    ("machine", "name"), spread(itertools.product(machines.NAMES, MODELS), every=5)
+)
 def test_every_plan_on_every_machine_is_whole(machine: str, name: str) -> None:
     for plan in plans(facts(machine, name), Answers()):
         check_whole(plan)
@@ -128,7 +130,7 @@ THIRTY = [
 @pytest.mark.parametrize(
     ("machine", "preset"),
     [
-        *THIRTY,
+        *spread(THIRTY, every=3),
         *(pytest.param(*pair, marks=pytest.mark.slow) for pair in EVERY if pair not in THIRTY),
     ],
 )
@@ -238,7 +240,7 @@ def test_plans_that_fit_come_first_and_the_others_by_how_much_they_lack() -> Non
     assert over[0] > 0
 
 
-@pytest.mark.parametrize("machine", machines.NAMES)
+@pytest.mark.parametrize("machine", spread(machines.NAMES, every=3))
 def test_the_least_memory_goal_sorts_by_memory(machine: str) -> None:
     found = plans(facts(machine), Answers(goal="least-memory"))
     fitting = [plan.memory.device_bytes for plan in found if plan.fits]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from wizard import paths
 from wizard.answers import DEFAULT_POLICY, Answers, Policy
-from wizard.facts import Facts
+from wizard.facts import Dataset, Facts
 from wizard.problem import Problem, ProblemError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def facts_for(
 
     found_model = read_model(model) if model is not None else None
     found_data = read_dataset(data, settings) if data is not None else None
+    _check_evaluated(found_data, settings or {})
     if machine is None:
         say("probing the machine")
         found = probe_machine()
@@ -54,6 +55,24 @@ def facts_for(
 
         found = find(machine)
     return replace(found, model=found_model, dataset=found_data)
+
+
+def _check_evaluated(data: Dataset | None, settings: Mapping[str, Any]) -> None:
+    """Raise ProblemError for a second file, to evaluate on, that a run would refuse."""
+    from engine.spec import STAGE_OF
+    from wizard.planner.refusals import too_many_dropped
+    from wizard.probe.dataset import absolute_data, read_dataset
+
+    if data is None or not settings.get("eval_data"):
+        return
+    stage = settings.get("stage") or STAGE_OF.get(data.format or "", "sft")
+    try:
+        found = read_dataset(absolute_data(settings["eval_data"]), {**settings, "stage": stage})
+        problem = too_many_dropped(found, settings)
+    except ProblemError as error:
+        problem = error.problem
+    if problem is not None:
+        raise ProblemError(replace(problem, where=f"eval_data, {problem.where}"))
 
 
 def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
@@ -125,11 +144,13 @@ def _nothing_fits(plans: Sequence[Plan]) -> Problem:
 def with_preset(answers: Answers, preset: Preset) -> Answers:
     """Answers with a preset below the user's own; its model and data stand in for absent ones."""
     settings = {k: v for k, v in preset.settings.items() if k not in ("model", "data")}
+    absent = {name for name in ("model", "data") if getattr(answers, name) is None}
     return replace(
         answers,
         model=answers.model if answers.model is not None else preset.settings.get("model"),
         data=answers.data if answers.data is not None else preset.settings.get("data"),
         preset=preset.name,
+        named_by_preset=frozenset(absent & set(preset.settings)),
         goal=preset.goal or answers.goal,
         preset_settings=settings,
     )
@@ -264,7 +285,7 @@ def export(
     from wizard.formats import exporting
 
     exporting.check(target)
-    facts = facts_for(answers.model, answers.data, machine=machine)
+    facts = facts_for(answers.model, answers.data, machine=machine, settings=answers.fixed)
     return export_plan(facts, answers, target, python=python, policy=policy)
 
 
@@ -362,7 +383,7 @@ def start(folder: Path, *options: str) -> LaunchRecord:
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """`--set` arguments → checked settings.
 
-    Raises ProblemError for a pair without `=`, an unknown name or a bad value.
+    Raises ProblemError for a pair without `=`, an unknown name, a bad value, or two values of one.
     """
     from engine.spec import SpecError, parse_setting
 
@@ -375,6 +396,10 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
             name, checked = parse_setting(key, value)
         except SpecError as error:
             raise ProblemError(Problem(what=str(error), where="--set", exit_code=2)) from None
+        if settings.get(name, checked) != checked:
+            what = f"{name} is given twice, as {settings[name]} and as {checked}"
+            fix = "keep one of them"
+            raise ProblemError(Problem(what=what, where="--set", fix=fix, exit_code=2))
         settings[name] = checked
     return settings
 

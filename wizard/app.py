@@ -17,6 +17,7 @@ from textual.screen import Screen
 
 from wizard.answers import Answers
 from wizard.facts import Facts
+from wizard.language import said, said_problem
 from wizard.problem import ProblemError
 from wizard.screens.pages import Look, page_for
 from wizard.screens.start import StartPage
@@ -101,10 +102,11 @@ class TunewrightApp(App[Path]):
                 yield SystemCommand(binding.description or binding.tooltip, binding.tooltip, act)
         if isinstance(screen, Page) and screen.STEP is not None:
             for step in ORDER[: screen.STEP.number - 1] if screen.STEP in BEFORE_RUN else ():
-                name = f"Go to {step.number} {step.value}"
+                name = said(f"Go to {step.number} {step.value}")
                 go = partial(screen.action_go_to, step.number)
-                yield SystemCommand(name, "Later answers are kept", go)
-        yield from super().get_system_commands(screen)
+                yield SystemCommand(name, said("Later answers are kept"), go)
+        for own in super().get_system_commands(screen):
+            yield SystemCommand(said(own.title), said(own.help), own.callback)
 
     @work(name="walk")
     async def walk_pages(self) -> None:
@@ -148,7 +150,10 @@ class TunewrightApp(App[Path]):
         try:
             return await aside(call)
         except (ProblemError, OSError) as error:
-            self.notify(str(error), severity="warning", markup=False)
+            told = (
+                said_problem(error.problem) if isinstance(error, ProblemError) else said(str(error))
+            )
+            self.notify(told, severity="warning", markup=False)
             return None
 
     def _turn(self, walk: Walk, step: Step, answer: Any) -> Walk:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
-from engine.spec import ALIASES, SETTINGS, setting_info
+from engine.spec import ALIASES, SETTINGS, TRANSLATED, setting_info
 
 NO_LIMIT = 2**31 - 1
 """A bound as high as this is one of the libraries, not of sense."""
@@ -99,13 +99,20 @@ def setting(name: str) -> Setting:
         default=None if required else default,
         required=required,
         names=_names(name),
-        aliases=tuple(sorted(alias for alias, known in ALIASES.items() if known == name)),
+        aliases=_aliases(name),
     )
 
 
 def every_setting() -> tuple[Setting, ...]:
     """All of them, in the order of spec.toml."""
     return tuple(setting(name) for name in SETTINGS)
+
+
+def _aliases(name: str) -> tuple[str, ...]:
+    plain = {alias for alias, known in ALIASES.items() if known == name}
+    return tuple(
+        sorted(plain | {alias for alias, (known, _) in TRANSLATED.items() if known == name})
+    )
 
 
 def _names(name: str) -> dict[str, tuple[str, ...]]:

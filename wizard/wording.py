@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 import time
 import unicodedata
 
@@ -133,19 +135,70 @@ def many_lines(text: object) -> str:
     return "\n".join(one_line(line) for line in lines)
 
 
+def cells(text: str) -> int:
+    """How many cells of a terminal a text takes: a Chinese character takes two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """A text with blanks behind it, or before it, up to `width` cells."""
+    blanks = " " * (width - cells(text))
+    return blanks + text if right else text + blanks
+
+
 def cut(text: object, width: int) -> str:
-    """Foreign text on one line of at most `width` characters, its end left out."""
+    """Foreign text on one line of at most `width` cells, its end left out."""
     line = one_line(text)
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return line if cells(line) <= width else _head(line, width - 1) + "…"
 
 
 def shorten(text: object, width: int) -> str:
-    """Foreign text on one line of at most `width` characters, its middle left out."""
+    """Foreign text on one line of at most `width` cells, its middle left out."""
     line = one_line(text)
-    if len(line) <= width:
+    if cells(line) <= width:
         return line
     tail = (width - 1) // 2
-    return line[: width - 1 - tail] + "…" + line[len(line) - tail :]
+    return _head(line, width - 1 - tail) + "…" + _head(line[::-1], tail)[::-1]
+
+
+def _head(line: str, width: int) -> str:
+    kept = line[: max(width, 0)]
+    while cells(kept) > width > 0:
+        kept = kept[:-1]
+    return kept
+
+
+WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60"
+"""Characters between which a line may end."""
+PIECES = re.compile(
+    rf"\s+|[{WIDE}][,.;:!?，。；：！？、）」』》]*|[^\s{WIDE}]+[，。；：！？、）」』》]*"
+)
+
+
+def wrapped(text: str, width: int, indent: str = "", further: str | None = None) -> list[str]:
+    """Text in lines of at most `width` cells; words stay whole, wide characters need not."""
+    below = indent if further is None else further
+    if text.isascii():
+        return textwrap.wrap(
+            text,
+            width,
+            initial_indent=indent,
+            subsequent_indent=below,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    lines, line = [], indent
+    for piece in PIECES.findall(text.strip()):
+        if cells(line + piece.rstrip()) > width and line.strip():
+            lines.append(line.rstrip())
+            line = below
+        if piece.strip() or line.strip():
+            line += piece if piece.strip() else " " * len(piece)
+    return [*lines, line.rstrip()] if line.strip() else lines
 
 
 def _symbol(character: str) -> str:

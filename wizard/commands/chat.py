@@ -7,6 +7,7 @@ from pathlib import Path
 
 from wizard import api
 from wizard.commands.terminal import note
+from wizard.language import said
 from wizard.runner.chat import ChatChild, Message
 
 MOST_TOKENS = 1_000_000
@@ -37,9 +38,10 @@ def _tokens(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Chat."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
 
     folder: Path = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     with ChatChild(folder, base=args.base) as child:
         if args.question is not None:
             _answer(child, [{"role": "user", "content": args.question}], args.max_new_tokens)
@@ -59,7 +61,7 @@ def _converse(child: ChatChild, max_new_tokens: int) -> None:
     messages: list[Message] = []
     while True:
         try:
-            question = input("you: ").strip()
+            question = input(said("you: ")).strip()
         except EOFError:
             print()
             return

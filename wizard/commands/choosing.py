@@ -173,7 +173,8 @@ def answers_from(args: argparse.Namespace) -> Answers:
     settings = api.parse_settings(args.pairs)
     for option in ("system", "template"):
         if getattr(args, option) is not None:
-            settings.update(api.parse_settings([f"{option}={getattr(args, option)}"]))
+            said = api.parse_settings([f"{option}={getattr(args, option)}"])[option]
+            settings[option] = _one_of(option, said, settings.get(option))
     answers = Answers(
         model=_one_of("model", args.model, settings.pop("model", None)),
         data=_one_of("data", _joined(args.data), settings.pop("data", None)),

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 from wizard import api
-from wizard.commands.terminal import note, say
+from wizard.commands.terminal import note, quote
 from wizard.problem import Problem, ProblemError
+from wizard.wording import counted
 
 HELP = "read a run's logs, of one rank or of its launcher"
 DESCRIPTION = "The last lines of the newest log; with --follow also those that come."
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
     from wizard.runner.logs import newest
     from wizard.runner.reading import last_lines
 
@@ -35,11 +36,12 @@ def run(args: argparse.Namespace) -> int:
         what = f"--lines takes a number from 0 to {MOST_LINES}, not {args.lines}"
         raise ProblemError(Problem(what=what, exit_code=2))
     folder = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     found = newest(folder, args.rank)
     if found is None and not args.follow:
         raise ProblemError(_none(folder, args.rank))
     for line in last_lines(found, args.lines) if found else ():
-        say(line)
+        quote(line)
     if args.follow:
         _follow(folder, args.rank)
     return 0
@@ -54,7 +56,7 @@ def _follow(folder: Path, rank: int | None) -> None:
         while True:
             alive = is_alive(folder)
             for line in following.new_lines(last=not alive):
-                say(line)
+                quote(line)
             if not alive:
                 return
             time.sleep(POLL_SECONDS)
@@ -63,5 +65,12 @@ def _follow(folder: Path, rank: int | None) -> None:
 
 
 def _none(folder: Path, rank: int | None) -> Problem:
-    who = "the launcher" if rank is None else f"rank {rank}"
-    return Problem(what=f"{who} has written nothing yet", where=str(folder), exit_code=1)
+    from wizard.runner.logs import ranks
+
+    there = ranks(folder)
+    if rank is None or rank in there or not there:
+        who = "the launcher" if rank is None else f"rank {rank}"
+        return Problem(what=f"{who} has written nothing yet", where=str(folder), exit_code=1)
+    named = f"0 to {there[-1]}" if len(there) > 2 else " and ".join(map(str, there))
+    what = f"there is no rank {rank}: this run has {counted(len(there), 'rank')}"
+    return Problem(what=what, where=str(folder), fix=f"--rank takes {named}", exit_code=2)

@@ -36,10 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
     from wizard.runner.streams import Streams
 
     folder = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     path = Path(args.file or f"{folder.name}-metrics.csv")
     write = {".csv": _write_csv, ".parquet": _write_parquet}.get(path.suffix)
     if write is None:

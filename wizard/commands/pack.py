@@ -24,10 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Pack."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
     from wizard.runner.pack import pack
 
     folder = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     target = paths.expanded(args.to, "--to") if args.to else Path(f"{folder.name}.tar.gz")
     names = pack(folder, target.absolute())
     for name in names:

@@ -13,6 +13,7 @@ from typing import Any
 
 from wizard import api
 from wizard.commands.terminal import note, print_exactly, print_json, say
+from wizard.language import said_problem
 from wizard.problem import Problem, ProblemError
 
 HELP = "list, show, save, edit, delete or share presets"
@@ -58,7 +59,7 @@ def _list(args: argparse.Namespace) -> int:
     from wizard.presets import broken, shipped_and_saved
 
     for problem in broken():
-        note(f"left out: {problem}")
+        note(f"left out: {said_problem(problem)}")
     found = shipped_and_saved()
     if args.json:
         rows = [{"name": p.name, "title": p.title, "origin": p.origin} for p in found]

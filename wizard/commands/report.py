@@ -30,10 +30,11 @@ def run(args: argparse.Namespace) -> int:
     from wizard.dashboard.predicted import predicted
     from wizard.dashboard.view import view_of
     from wizard.report import page
-    from wizard.runner.folder import find_run, read_json
+    from wizard.runner.folder import check_started, find_run, read_json
     from wizard.runner.follow import Follower
 
     folder = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     plan, result = read_json(folder / "plan.json"), read_json(folder / "result.json")
     state = Follower(folder).poll()
     view = view_of(state, predicted(plan), (), state.updated or 0.0)

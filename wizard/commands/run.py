@@ -11,8 +11,9 @@ from pathlib import Path
 from wizard import api
 from wizard.answers import Answers
 from wizard.commands import choosing, plan
-from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, say
+from wizard.commands.terminal import is_interactive, note, print_json, say
 from wizard.commands.watching import watch
+from wizard.language import said
 from wizard.problem import Problem, ProblemError
 
 HELP = "train: write the run folder, start its script, leave it running"
@@ -54,7 +55,7 @@ def plan_and_start(answers: Answers, args: argparse.Namespace) -> int:
     facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(plan.script_text(plans, facts, answers))
+        plan.print_script(plans, facts, answers, as_json=args.json)
         return 0
     chosen = api.best(plans)
     if args.yes or args.write_only:
@@ -89,7 +90,7 @@ def tell(folder: Path, args: argparse.Namespace, options: Sequence[str] = ()) ->
 def _agreed(summary: list[str]) -> bool:
     for line in summary:
         note(line)
-    answer = input("Start this run? [Y/n] ").strip().lower()
+    answer = input(said("Start this run? [Y/n] ")).strip().lower()
     return answer in ("", "y", "yes")
 
 

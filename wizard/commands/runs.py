@@ -9,6 +9,7 @@ import sys
 
 from wizard import api
 from wizard.commands.terminal import is_interactive, note, print_json, say
+from wizard.language import said
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, gib
 
@@ -122,7 +123,7 @@ def _agreed(what: str, args: argparse.Namespace) -> bool:
                 exit_code=2,
             )
         )
-    answer = input(f"Really {what}? [y/N] ").strip().lower()
+    answer = input(said(f"Really {what}? [y/N] ")).strip().lower()
     if answer in ("y", "yes"):
         return True
     note("nothing was deleted")

@@ -45,9 +45,10 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Watch."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
 
     folder = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     if args.once:
         return snapshot(folder, as_json_document=args.json)
     if args.json:

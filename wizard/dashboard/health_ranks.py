@@ -12,6 +12,8 @@ from wizard.dashboard.values import ENDINGS, RankState, RunState
 SLOW_SHARE = 1.10
 """Own work of a straggler beside the median of the others."""
 SLOW_LINES = 10
+SLOW_SAMPLES = 3
+"""Lines and, where the own work is measured in some steps alone, such steps that tell it."""
 SILENT_SECONDS = 15.0
 """Ranks pulse every 5 s."""
 HANG_SECONDS, HANG_STEPS = 30.0, 5.0
@@ -24,9 +26,11 @@ GIB = 1024**3
 
 
 def own_step_seconds(rank: RankState) -> float | None:
-    """Median of a rank's own work in a step; None while too few lines tell it."""
+    """Median of a rank's own work in a step; None while too few lines, or samples, tell it."""
     own = [line.own_seconds / line.steps for line in rank.recent if line.own_seconds is not None]
-    return median(own) if len(own) >= SLOW_LINES else None
+    if len(own) >= SLOW_LINES:
+        return median(own)
+    return median(rank.sampled) if len(rank.sampled) >= SLOW_SAMPLES else None
 
 
 def slowness(state: RunState) -> dict[int, float]:

@@ -29,6 +29,7 @@ from wizard.dashboard.ranks import ORDERS, RankTable, ordered
 from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
 from wizard.dashboard.view import Replay, View, view_of
+from wizard.language import said
 from wizard.problem import Problem
 from wizard.steps import Step
 from wizard.widgets.header import StepHeader
@@ -106,7 +107,7 @@ class Dashboard(Boxes):
         yield StepHeader(self.STEP if self._in_wizard else None, "watch")
         yield Static(id="summary", markup=False)
         yield Static(id="progress", markup=False)
-        yield Static(against.WAITING, id="situation", markup=False)
+        yield Static(said(against.WAITING), id="situation", markup=False)
         with Horizontal(id="top"):
             yield Chart(id="chart")
             yield Chart(id="chart2", metric=3)
@@ -115,7 +116,9 @@ class Dashboard(Boxes):
         with Horizontal(id="bottom"):
             yield TextBox("Last events", id="events")
             yield LogBox()
-        yield Input(id="filter", placeholder="only lines with this text; empty: all", compact=False)
+        yield Input(
+            id="filter", placeholder=said("only lines with this text; empty: all"), compact=False
+        )
         yield Footer(show_command_palette=False)
         yield MessageLine(self.HINT)
         yield TooSmall()
@@ -207,7 +210,7 @@ class Dashboard(Boxes):
         )
         self.show("#progress", line)
         situation = "" if self._replay else against.situation(state, now)
-        self.show("#situation", wording.one_line(situation))
+        self.show("#situation", wording.one_line(said(situation)))
         self.query_one("#situation").display = bool(situation)
 
     def watch_picked(self) -> None:
@@ -264,8 +267,8 @@ class Dashboard(Boxes):
         """The text, and what the columns shown here mean."""
         shown = Shown(state=self.state, shares=self.view.shares)
         columns = rank_columns(shown, self.size.width, ordered(shown, ORDERS[0])[:12])
-        meanings = [f"{c.column.title}: {c.meaning}" for c in columns if c.meaning]
-        return "\n".join([self.HELP_TEXT, "", *meanings])
+        meanings = [f"{said(c.column.title)}: {said(c.meaning)}" for c in columns if c.meaning]
+        return "\n".join([said(self.HELP_TEXT), "", *meanings])
 
     def action_ranks(self, rows: int) -> None:
         """Move in the table of ranks."""

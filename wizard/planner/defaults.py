@@ -31,7 +31,7 @@ def decide_model(
     """The settings of the table `model`; `plain` text has no turns for a template."""
     model = facts.model
     assert model is not None
-    ledger.record("model", model.path or model.name, "you named it")
+    ledger.record("model", model.path or model.name, ledger.named("model"))
     ledger.decide("revision", None, "the newest; the run records which it was")
     ledger.decide(
         "source",
@@ -99,7 +99,7 @@ def decide_data(ledger: Ledger, facts: Facts) -> None:
     data, model = facts.dataset, facts.model
     assert data is not None
     assert model is not None
-    ledger.record("data", data.path, "you named it")
+    ledger.record("data", data.path, ledger.named("data"))
     found = f"its rows are in the format {data.format}" if data.format else "taken from row one"
     read = (data.format or "auto", found)
     if ledger.answers.fixed.get("preprocessor"):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from engine import rules
 from engine.spec import Spec
 from wizard.answers import Answers
-from wizard.facts import Dataset, Facts
+from wizard.facts import Facts
 from wizard.plan import ON_DISK, Plan
 from wizard.planner import defaults, levers, recipe, stage
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, nearest, solve
@@ -53,8 +53,7 @@ def make(
         return _refused(str(error), "effective_batch_size", 2)
     assert facts.dataset is not None
     if facts.dataset.rows < batch.effective:
-        packs = bool(answers.fixed.get("packing"))
-        return _too_few_rows(facts.dataset, batch, "pack" if packs else "row")
+        return _too_few_rows(facts, answers, batch)
     layers = facts.model.num_layers if facts.model else None
     if layers is not None and candidate.devices_per_rank > layers:
         return _refused(f"{layers} layers are fewer than the devices", "devices_per_rank", 0)
@@ -83,9 +82,15 @@ def make(
     return _plan(ledger, spec, facts, pool, batch, clock)
 
 
-def _too_few_rows(data: Dataset, batch: Batch, each: str) -> Refusal:
-    fill = f"{counted(data.rows, each)} {'does' if data.rows == 1 else 'do'} not fill"
-    fix = "packing=false, or a shorter max_length, makes more" if each == "pack" else ""
+def _too_few_rows(facts: Facts, answers: Answers, batch: Batch) -> Refusal:
+    data = facts.dataset
+    assert data is not None
+    packs = bool(answers.fixed.get("packing"))
+    unit = "pack" if packs else stage.unit_of(stage.stage_of(facts, answers))
+    packed = "" if unit == "row" else ", into which its rows of text are packed,"
+    packed = ", into which its rows are put," if packs else packed
+    fill = f"{counted(data.rows, unit)}{packed} {'does' if data.rows == 1 else 'do'} not fill"
+    fix = "packing=false, or a shorter max_length, makes more" if packs else ""
     return _refused(f"{fill} one step of {batch.effective}", data.path, 1, fix=fix, exit_code=4)
 
 

@@ -174,11 +174,25 @@ def could_fit(spec: Spec, model: Model, budget: Budget) -> bool:
         return False
     if budget.disk_bytes is not None and disk_bytes(case, model) > budget.disk_bytes:
         return False
+    least = _least_bytes(case, model)
+    return least is None or budget.device_bytes is None or least <= budget.device_bytes
+
+
+def least_bytes(spec: Spec, model: Model) -> int | None:
+    """What a rank needs at least, without a step's activations; None where that is not known."""
+    shape = shape_of(model)
+    if shape is None:
+        return None
+    return _least_bytes(
+        Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype]), model
+    )
+
+
+def _least_bytes(case: Case, model: Model) -> int | None:
     setup = _simulated_setup(case, model)
-    if setup is None or budget.device_bytes is None:
-        return True
-    live = max(at_least(setup) + _beside_bytes(case), loaded_bytes(case))
-    return _with_around(live, setup) <= budget.device_bytes
+    if setup is None:
+        return None
+    return _with_around(max(at_least(setup) + _beside_bytes(case), loaded_bytes(case)), setup)
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 from engine.rules import joins_rows
 from engine.spec import Spec
@@ -13,13 +12,14 @@ from wizard.facts import Model
 from wizard.plan import MemoryPart
 from wizard.planner.shape import Shape
 from wizard.planner.tape.bounds import least_parts
-from wizard.planner.tape.layers import matrix_widths
+from wizard.planner.tape.layers import SHARED_GATE, matrix_widths
 from wizard.planner.tape.setup import (
     DTYPE_BYTES,
     MATRICES,
     Attention,
     Block,
     Dtype,
+    Family,
     Optimizer,
     Setup,
     Stack,
@@ -30,14 +30,23 @@ from wizard.planner.tape.simulation import simulate
 from wizard.planner.tape.states import States, states
 from wizard.wording import counted
 
-FAMILIES: Mapping[str, Literal["llama", "phi3"]] = {
+FAMILIES: Mapping[str, Family] = {
     "llama": "llama",
     "mistral": "llama",
     "qwen2": "llama",
     "qwen3": "llama",
+    "mixtral": "llama",
+    "qwen2_moe": "llama",
+    "qwen3_moe": "llama",
     "phi3": "phi3",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
 }
 """Architectures (`model_type`) whose layers the tape has → whose code they run."""
+ROUTED = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
+QKV_BIAS = frozenset({"qwen2", "qwen2_moe"})
+QK_NORM = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 BUCKET_ELEMENTS = 5 * 10**8
 """DeepSpeed's own default, which the engine leaves as it is."""
 ATTENTIONS: Mapping[str, Attention] = {
@@ -64,6 +73,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     "fsdp": "fsdp2",
 }
 """Strategy of a spec → the tape's; ranks of a split model are `single` or `ddp`."""
+MODULES = {SHARED_GATE: SHARED_GATE}
+"""Matrices whose module has another name than `<matrix>_proj`."""
 ZERO = ("zero1", "zero2", "zero3")
 SHARED = ("zero3", "fsdp1", "fsdp2")
 """Strategies whose ranks hold a share of the weights, in the tape's words."""
@@ -153,18 +164,28 @@ def block_of(model: Model, shape: Shape) -> Block | None:
     family = FAMILIES.get(model.architecture or "")
     if family is None or model.intermediate_size is None:
         return None
+    routed = model.architecture in ROUTED
+    if routed and not (model.experts and model.experts_per_token and model.expert_size):
+        return None
     head_dim = shape.attention // shape.heads
     return Block(
         hidden=shape.hidden,
-        intermediate=shape.intermediate,
+        intermediate=model.intermediate_size,
         layers=shape.layers,
         heads=shape.heads,
         kv_heads=shape.key_value // head_dim,
         head_dim=head_dim,
         vocab=shape.vocabulary,
         tied=shape.tied,
-        qkv_bias=model.architecture == "qwen2",
-        qk_norm=model.architecture == "qwen3",
+        qkv_bias=model.architecture in QKV_BIAS,
+        qk_norm=model.architecture in QK_NORM,
+        experts=model.experts or 0 if routed else 0,
+        experts_per_token=model.experts_per_token or 0,
+        moe_intermediate=model.expert_size or 0,
+        shared_intermediate=model.shared_expert_size or 0,
+        float32_scores=model.architecture == "mixtral",
+        window=model.window or 0,
+        full_every=model.full_every or 0,
         family=family,
     )
 
@@ -197,7 +218,7 @@ def _targets(spec: Spec, block: Block) -> tuple[str, ...] | None:
     if spec.method.method == "full" or spec.method.target_modules == "all-linear":
         return MATRICES
     wanted = {name.strip() for name in spec.method.target_modules.split(",") if name.strip()}
-    modules = {f"{matrix}_proj": matrix for matrix in matrix_widths(block)}
+    modules = {MODULES.get(matrix, f"{matrix}_proj"): matrix for matrix in matrix_widths(block)}
     if not wanted or not wanted <= set(modules):
         return None
     return tuple(matrix for module, matrix in modules.items() if module in wanted)

@@ -16,7 +16,8 @@ from wizard.planner.ledger import Ledger
 
 LEARNT: Mapping[str, str] = {
     "sft": "the answers in its rows are learnt",
-    "pretrain": "its rows are plain text, of which every token is learnt",
+    "pretrain": "its rows are plain text, of which every token is learnt; they are packed into "
+    "blocks of max_length, so there are fewer or more blocks than rows",
     "dpo": "its rows have a chosen and a rejected answer; both pass through the model at once",
     "kto": "its rows have single answers, each labelled good or bad",
     "reward": "a model that scores answers; both of a pair pass through it at once, and its "
@@ -34,6 +35,11 @@ def stage_of(facts: Facts, answers: Answers) -> str:
     assert facts.dataset is not None
     fixed = answers.fixed.get("stage")
     return str(fixed) if fixed else STAGE_OF.get(facts.dataset.format or "", "sft")
+
+
+def unit_of(stage: str) -> str:
+    """What a pass of training is counted in."""
+    return "block" if stage == "pretrain" else "row"
 
 
 def as_trained(facts: Facts, answers: Answers) -> Facts:

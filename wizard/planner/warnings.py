@@ -8,11 +8,14 @@ from engine import rules
 from engine.spec import ZERO_STAGES, Spec
 from wizard.answers import Answers
 from wizard.facts import Facts
-from wizard.planner import defaults
+from wizard.planner import defaults, recipe
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import ADAPTER_SETTINGS
 from wizard.problem import Problem
 from wizard.wording import counted, gib
+
+RATE_TIMES = 50
+"""Times the usual learning rate from which one is told; a search tries less."""
 
 
 def problems(
@@ -32,9 +35,13 @@ def problems(
     most_tokens = defaults.most_tokens(spec, facts)
     if spec.parallel.offload != "none" and facts.host.memory_available_bytes is None:
         found.append(_unknown_host(host_bytes))
+    if facts.dataset is not None:
+        found += facts.dataset.warnings
+    if spec.training.learning_rate > RATE_TIMES * _usual_rate(spec, facts):
+        found.append(_high_rate(spec.training.learning_rate, _usual_rate(spec, facts)))
     if steps < FEWEST_STEPS:
         found.append(_few(steps))
-    if most_tokens > spec.data.max_length:
+    if most_tokens > spec.data.max_length and spec.method.stage != "pretrain":
         found.append(_may_be_cut(spec.data.max_length, most_tokens))
     positions = facts.model.max_positions if facts.model else None
     if positions is not None and spec.data.max_length > positions:
@@ -43,6 +50,23 @@ def problems(
     if spec.parallel.device_kind == "cpu" and answers.fixed.get("device_kind") != "cpu":
         found += [p for p in facts.problems if p.severity == "error" and p.exit_code == 6]
     return found
+
+
+def _usual_rate(spec: Spec, facts: Facts) -> float:
+    """The rate that the planner would take."""
+    method, parameters = spec.method.method, facts.model.parameters if facts.model else None
+    rate = recipe.stage_rate(spec.method.stage, method) or recipe.learning_rate(method, parameters)
+    return rate.value
+
+
+def _high_rate(value: float, usual: float) -> Problem:
+    return Problem(
+        what=f"{value:g} is {value / usual:,.3g} times the usual {usual:g}: the loss will hardly "
+        "stay finite",
+        where="learning_rate",
+        fix=f"learning_rate={usual:g}, unless you mean it",
+        severity="warning",
+    )
 
 
 def _beyond_positions(max_length: int, positions: int) -> Problem:

@@ -6,6 +6,7 @@ import difflib
 import errno
 import json
 import os
+import shlex
 import shutil
 import socket
 import tempfile
@@ -210,6 +211,20 @@ def summary(folder: Path) -> RunSummary:
         failed_rank=rank if isinstance(rank, int) and not isinstance(rank, bool) else None,
         rebooted=launch.get("host") == socket.gethostname()
         and launch.get("boot_id") != process.boot_id(),
+    )
+
+
+def check_started(folder: Path) -> None:
+    """Raise ProblemError for a run that was written and never started."""
+    signs = ("launch.json", "state.json", "result.json", "model", "checkpoints")
+    if any((folder / sign).exists() for sign in signs) or any(folder.glob("events/*.jsonl")):
+        return
+    raise ProblemError(
+        Problem(
+            what="this run was never started",
+            where=str(folder),
+            fix=f"start it: bash {shlex.quote(str(folder / 'run.sh'))}",
+        )
     )
 
 

@@ -58,6 +58,12 @@ def newest(folder: Path, rank: int | None) -> Path | None:
     return max(found, key=_changed, default=None)
 
 
+def ranks(folder: Path) -> tuple[int, ...]:
+    """The ranks that have a log, in order."""
+    names = {path.name for path in (folder / "logs").glob("*/attempt_*/*") if path.is_dir()}
+    return tuple(sorted(int(name) for name in names if name.isdecimal()))
+
+
 def _changed(path: Path) -> tuple[bool, float]:
     """An empty log says nothing: it comes last, however new."""
     try:

@@ -16,6 +16,7 @@ from textual.widgets import Input, Static
 
 from wizard import wording
 from wizard.facts import Dataset, Model
+from wizard.language import said
 from wizard.problem import Problem
 from wizard.screens.telling import (
     COLUMNS,
@@ -127,14 +128,14 @@ class DataPage(Page[Data]):
         """Path, a row as it is learnt, lengths, and what is wrong."""
         yield Input(
             wording.one_line(self._given),
-            placeholder="path of a file",
+            placeholder=said("path of a file"),
             id="data",
             compact=True,
             select_on_focus=False,
         )
         yield Static(id="summary", markup=False)
         with VerticalScroll(id="sample"):
-            yield Static(EXAMPLES, id="text", markup=False)
+            yield Static(said(EXAMPLES), id="text", markup=False)
         with Horizontal(classes="columns"):
             yield Panel("Length in tokens, all rows", id="lengths")
             yield Panel("Cut at max_length", id="cuts")

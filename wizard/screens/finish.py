@@ -16,6 +16,7 @@ from wizard import wording
 from wizard.dashboard.against import resume_command
 from wizard.dashboard.source import Follower
 from wizard.dashboard.state import RunState
+from wizard.language import said
 from wizard.steps import Step
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Panel
@@ -106,7 +107,7 @@ def measured_table(details: Mapping[str, Any]) -> Content:
     """Predicted beside measured, for what was predicted."""
     result = details.get("result")
     if not isinstance(result, Mapping):
-        return Content("No result was written.")
+        return Content(said("No result was written."))
     measured = _table(result, "measured")
     rows = [_memory_row(details, measured), *_measured_rows(measured)]
     columns = (

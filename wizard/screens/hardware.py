@@ -16,6 +16,7 @@ from textual.widgets import Static
 from wizard import overview, wording
 from wizard.answers import Answers
 from wizard.facts import Device, Facts, Host
+from wizard.language import said
 from wizard.problem import Problem, ProblemError
 from wizard.screens.machines import pick_machine
 from wizard.screens.verbs import Machines
@@ -31,7 +32,7 @@ Probe: TypeAlias = Callable[[Callable[[Facts], None]], Facts]
 COLUMNS = (
     Column(title="use"),
     Column(title="id", right=True),
-    Column(title="name", flexible=True, keep_end=True),
+    Column(title="name", flexible=True, keep_end=True, names=True),
     Column(title="free GiB", right=True),
     Column(title="total GiB", right=True),
     Column(title="arch", right=True),
@@ -247,7 +248,7 @@ class HardwarePage(Page[Machine]):
         head, *rest = lines(columns, rows, max(self.size.width - 9, 40))
         self.show("#head", Content.styled("  " + head, "$foreground-muted"))
         table.show(rest, min(table.highlighted or 0, len(rest) - 1))
-        self.show("#remarks", "\n".join(map(wording.one_line, _remarks(facts))))
+        self.show("#remarks", "\n".join(wording.one_line(said(one)) for one in _remarks(facts)))
         self.query_one("#remarks").display = bool(_remarks(facts))
         where = f" of {facts.machine}, not this machine" if facts.machine else ""
         note = "" if wide else _links_in_short(facts)
@@ -261,7 +262,7 @@ class HardwarePage(Page[Machine]):
         found = [*overview.island_lines(facts), *overview.link_lines(facts)]
         panel.display = wide and bool(facts.links)
         name_box(panel, "Links", "islands, then what joins them")
-        panel.show(Content("\n".join(map(wording.one_line, found))))
+        panel.show(Content("\n".join(wording.one_line(said(line)) for line in found)))
 
 
 def used_devices(facts: Facts, devices: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -353,6 +354,6 @@ def _host(host: Host, wide: bool) -> overview.Pairs:
 def _checks(facts: Facts, *, looking: bool) -> Content:
     """Problems, the gravest first."""
     if not facts.problems:
-        return Content("looking" if looking else "ok: nothing found that stands in the way")
+        return Content(said("looking" if looking else "ok: nothing found that stands in the way"))
     problems = sorted(facts.problems, key=lambda problem: GRAVITY[problem.severity])
     return Content("\n").join([problem_line(problem) for problem in problems])

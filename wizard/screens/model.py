@@ -16,7 +16,8 @@ from textual.widgets import Input, OptionList, Static
 
 from wizard import wording
 from wizard.facts import KnownModel, Model
-from wizard.modelcard import describe
+from wizard.language import said
+from wizard.modelcard import describe, untrainable
 from wizard.problem import Problem, ProblemError
 from wizard.steps import Step
 from wizard.widgets.message import problem_line
@@ -31,7 +32,7 @@ MOST_FITS = 12
 WAITING = "..."
 COLUMNS = (
     Column(title="fit"),
-    Column(title="name", flexible=True, keep_end=True),
+    Column(title="name", flexible=True, keep_end=True, names=True),
     Column(title="params", right=True),
     Column(title="licence", flexible=True),
     Column(title="here"),
@@ -132,7 +133,7 @@ class ModelPage(Page[Model]):
         """Name, the models that match, and what is known of the marked one."""
         yield Input(
             wording.one_line(self._given),
-            placeholder="search, a folder or a hub id",
+            placeholder=said("search, a folder or a hub id"),
             id="model",
             compact=True,
             select_on_focus=False,
@@ -321,14 +322,9 @@ class ModelPage(Page[Model]):
         self._leave(model)
 
     def _leave(self, model: Model) -> None:
-        if model.quantized:
-            self.message.refuse(
-                Problem(
-                    what=f"already quantised ({model.quantized}), so it cannot be trained",
-                    where=model.name,
-                    fix="take the original: method qlora makes it 4-bit while it loads",
-                )
-            )
+        wrong = untrainable(model)
+        if wrong is not None:
+            self.message.refuse(wrong)
             return
         self.dismiss(model)
 

@@ -16,6 +16,7 @@ from textual.widgets import OptionList, Static
 from wizard import wording
 from wizard.answers import Answers, Goal
 from wizard.facts import Facts
+from wizard.language import said
 from wizard.problem import Problem, ProblemError
 from wizard.screens.machines import pick_machine
 from wizard.screens.verbs import Machines
@@ -120,8 +121,10 @@ class PlanPage(Page[Chosen]):
     def help_text(self) -> str:
         """The text, and what the columns shown here mean."""
         columns, _ = plan_table(self._plans, self.size.width)
-        meanings = [f"{c.title}: {MEANINGS[c.title]}" for c in columns if c.title in MEANINGS]
-        return "\n".join([self.HELP_TEXT, "", *meanings, f"bar: {LEGEND}"])
+        meanings = [
+            f"{said(c.title)}: {said(MEANINGS[c.title])}" for c in columns if c.title in MEANINGS
+        ]
+        return "\n".join([said(self.HELP_TEXT), "", *meanings, f"{said('bar')}: {said(LEGEND)}"])
 
     def action_scroll(self, lines_down: int) -> None:
         """Move the page where it is longer than the terminal; the arrows move the mark."""
@@ -156,10 +159,10 @@ class PlanPage(Page[Chosen]):
             return
         if other is None or other is plan:
             self._compared = plan if other is None else None
-            said = (
+            told = (
                 f"c on another plan compares it with {plan.title}" if other is None else self.HINT
             )
-            self.message.say(said)
+            self.message.say(told)
             return
         self._compared = None
         self.message.rest()
@@ -260,12 +263,12 @@ class PlanPage(Page[Chosen]):
 
     def _explain(self, plan: Plan) -> None:
         self.show("#why", self._why(plan))
-        left_out = [f"not in it: {wording.one_line(part)}" for part in plan.memory.left_out]
+        left_out = [wording.one_line(said(f"not in it: {part}")) for part in plan.memory.left_out]
         width = max(self.size.width // 2 - 4, 30)
         self.show("#memory", "\n".join([parts_table(plan.memory, width), *left_out]))
 
     def _why(self, plan: Plan) -> Content:
-        title = Content.styled(wording.one_line(plan.title), "bold")
+        title = Content.styled(wording.one_line(said(plan.title)), "bold")
         problems = [problem_line(problem) for problem in plan.problems]
         training, devices = plan.spec.training, plan.spec.parallel.num_devices
         batch = (
@@ -279,12 +282,14 @@ class PlanPage(Page[Chosen]):
             if goal != self._answers.goal
         ]
         ways_out = [f"would fit: {way}" for way in plan.would_fit]
-        said = [*ways_out, *plan.why, batch, speed_line(plan)]
+        told = [*ways_out, *plan.why, batch, speed_line(plan)]
         if others and plan is self._plans[0]:
-            said.append("the pick by goal: " + "; ".join(others))
+            told.append("the pick by goal: " + "; ".join(others))
         if self._smallest and self._facts is self._here:
-            said.append(self._smallest)
-        return Content("\n").join([title, *problems, *(Content(wording.one_line(s)) for s in said)])
+            told.append(self._smallest)
+        return Content("\n").join(
+            [title, *problems, *(Content(wording.one_line(said(s))) for s in told)]
+        )
 
 
 def best_by_goal(

@@ -9,6 +9,7 @@ from textual.content import Content
 
 from wizard import wording
 from wizard.facts import Device, Facts
+from wizard.language import said, said_problem
 from wizard.problem import Problem
 from wizard.widgets.memory import budget_line
 from wizard.widgets.message import COLOURS
@@ -39,12 +40,13 @@ def checks(plan: Plan, facts: Facts, *, short: bool = False) -> Content:
         else:
             lines.append(_line(OK, GOOD, subject, found))
     if good:
-        lines.append(_line(OK, GOOD, ", ".join(good), ""))
+        lines.append(_line(OK, GOOD, ", ".join(map(said, good)), ""))
     return Content("\n").join(lines)
 
 
-def _line(word: str, style: str, subject: str, said: object) -> Content:
-    text = f" {subject:<8} {wording.one_line(said)}".rstrip()
+def _line(word: str, style: str, subject: str, told: str | Problem) -> Content:
+    line = said_problem(told) if isinstance(told, Problem) else said(told)
+    text = f" {wording.padded(said(subject), 8)} {wording.one_line(line)}".rstrip()
     return Content.assemble((f"[{word:^4}]", style), text)
 
 

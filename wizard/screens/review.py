@@ -16,6 +16,7 @@ from textual.widgets import Static
 
 from wizard import wording
 from wizard.facts import Facts
+from wizard.language import said
 from wizard.problem import Problem
 from wizard.screens.preflight import checks
 from wizard.steps import Chosen, InForeground, Step
@@ -275,7 +276,7 @@ def differences(before: str, now: str) -> list[Content]:
     old, new = (wording.many_lines(text).split("\n") for text in (before, now))
     found = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
     if not found:
-        return [Content("nothing differs")]
+        return [Content(said("nothing differs"))]
     return [Content.styled(line, DIFF_STYLES.get(line[:1], "")) for line in found]
 
 

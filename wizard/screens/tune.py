@@ -18,6 +18,7 @@ from textual.widgets import Input
 from wizard import wording
 from wizard.answers import Answers
 from wizard.facts import Facts
+from wizard.language import said
 from wizard.problem import Problem
 from wizard.settings import every_setting, setting
 from wizard.steps import Chosen, Step, again
@@ -139,7 +140,9 @@ class TunePage(Page[Chosen]):
         """The setting at hand, then the page."""
         field = self._focused_field()
         return (
-            f"{self._about(field.setting).plain}\n\n{self.HELP_TEXT}" if field else self.HELP_TEXT
+            f"{self._about(field.setting).plain}\n\n{said(self.HELP_TEXT)}"
+            if field
+            else self.HELP_TEXT
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -275,7 +278,9 @@ class TunePage(Page[Chosen]):
 
     def _about(self, name: str) -> Content:
         if name == RUN_NAME:
-            return Content("run name\nThe run's folder is called so; it is how you find it again.")
+            return Content(
+                said("run name\nThe run's folder is called so; it is how you find it again.")
+            )
         return about(setting(name), self._decisions().get(name))
 
     def _tell_refused(self) -> None:

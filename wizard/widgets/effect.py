@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from wizard import wording
+from wizard.language import said
 from wizard.widgets.memory import made_of, margin
 from wizard.widgets.message import problem_line
 from wizard.widgets.plans import eta_seconds, values_of
@@ -34,7 +35,8 @@ def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
         Column(title="", flexible=True),
     )
     head, *body = lines(columns, rows, max(width, 40))
-    changed = Content(wording.one_line(f"changed  {', '.join(_changed(before, now)) or 'nothing'}"))
+    changes = ", ".join(_changed(before, now)) or said("nothing")
+    changed = Content(wording.one_line(f"{said('changed')}  {changes}"))
     problems = [problem_line(problem) for problem in now.problems]
     table = [Content.styled(head, "$foreground-muted"), *map(Content, body)]
     return Content("\n").join([*table, changed, *problems])

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from wizard import wording
+from wizard.language import said
 
 WRONG = "error: see below"
 
@@ -67,7 +68,7 @@ class Field(HorizontalGroup):
 
     def compose(self) -> ComposeResult:
         """Label, input, note."""
-        yield Static(self._label, classes="label", markup=False)
+        yield Static(said(self._label), classes="label", markup=False)
         yield Value(self._text, self._planned, self._keys)
         yield Static(_muted(self._note), classes="note", markup=False)
 
@@ -93,9 +94,9 @@ class Field(HorizontalGroup):
     def refuse(self, wrong: bool) -> None:
         """Mark the value as wrong, or as good."""
         self.set_class(wrong, "-wrong")
-        note = Content.styled(WRONG, "bold $text-error") if wrong else _muted(self._note)
+        note = Content.styled(said(WRONG), "bold $text-error") if wrong else _muted(self._note)
         self.query_one(".note", Static).update(note)
 
 
 def _muted(text: str) -> Content:
-    return Content.styled(wording.one_line(text), "$foreground-muted")
+    return Content.styled(wording.one_line(said(text)), "$foreground-muted")

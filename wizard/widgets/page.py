@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState
 
+from wizard.language import ENGLISH, said, used
 from wizard.problem import Problem, ProblemError
 from wizard.steps import ORDER, GoTo, Step
 from wizard.widgets.aside import aside
@@ -38,6 +40,23 @@ def problem_from(error: BaseException) -> Problem:
     if isinstance(error, ValueError | OSError):
         return Problem(what=str(error))
     return Problem(what=f"{type(error).__name__}: {error}", fix="this is a bug in tunewright")
+
+
+def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
+    """The same keys, what they do said in the reader's language."""
+    if used() == ENGLISH:
+        return bindings
+    return {
+        key: active._replace(
+            binding=replace(
+                active.binding,
+                description=said(active.binding.description),
+                tooltip=said(active.binding.tooltip),
+            ),
+            tooltip=said(active.tooltip),
+        )
+        for key, active in bindings.items()
+    }
 
 
 class Page(Screen[Answer | GoTo | None]):
@@ -104,7 +123,7 @@ class Page(Screen[Answer | GoTo | None]):
     def compose(self) -> ComposeResult:
         """Frame around the page's own body."""
         yield StepHeader(self.STEP, self.PLACE, self.marks)
-        yield Static(self.QUESTION, id="question", markup=False)
+        yield Static(said(self.QUESTION), id="question", markup=False)
         with VerticalScroll(id="body", can_focus=False):
             yield from self.body()
         yield Footer(show_command_palette=False)
@@ -114,6 +133,11 @@ class Page(Screen[Answer | GoTo | None]):
     def body(self) -> ComposeResult:
         """The page's own widgets."""
         yield from ()
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """The keys that work now, named in the reader's language: footer, help and palette."""
+        return in_language(super().active_bindings)
 
     @property
     def message(self) -> MessageLine:
@@ -229,5 +253,6 @@ class Page(Screen[Answer | GoTo | None]):
         return self.HELP_TEXT
 
     def show(self, selector: str, content: Content | str) -> None:
-        """Replace the text of one Static, if it changed."""
-        redraw(self.query_one(selector, Static), content)
+        """Replace the text of one Static, if it changed; what others wrote comes as Content."""
+        shown = said(content) if isinstance(content, str) else content
+        redraw(self.query_one(selector, Static), shown)

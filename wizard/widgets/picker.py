@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 
+from wizard.language import said
 from wizard.widgets.panel import Panel, name_box
 from wizard.widgets.table import Rows
 
@@ -83,7 +84,7 @@ class Picker(ModalScreen[str | None]):
         """Field, rows, and the marked one in full."""
         with Vertical() as box:
             name_box(box, self._heading, "Enter takes the marked row   Esc cancels")
-            yield Input(placeholder=self._hint, compact=True)
+            yield Input(placeholder=said(self._hint), compact=True)
             yield Rows()
             yield Panel("", id="detail")
 

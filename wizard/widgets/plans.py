@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
 from textual.content import Content
 
 from wizard import wording
+from wizard.language import said, said_value
 from wizard.widgets.memory import fit_word, made_of, margin
 from wizard.widgets.table import Column, lines
+from wizard.wording import cells as cell_len
 
 if TYPE_CHECKING:
     from wizard.facts import Facts
@@ -120,7 +120,7 @@ def explanation(plan: Plan, facts: Facts, width: int, changes: Sequence[Change] 
     """Every number of a plan with its formula and inputs; `changes` is None until they are made."""
     return Content("\n").join(
         [
-            Content.styled(wording.one_line(plan.title), "bold"),
+            Content.styled(wording.one_line(said(plan.title)), "bold"),
             *_memory_explained(plan.memory, width),
             *_time_explained(plan, facts, width),
             *_moved_by(plan, changes, width),
@@ -142,7 +142,7 @@ def _memory_explained(memory: Memory, width: int) -> list[Content]:
         wording.gib(memory.host_bytes),
         f"all ranks together, of {wording.gib(memory.host_budget_bytes)} that they may use",
     )
-    left_out = [Content(f"not in it: {wording.one_line(part)}") for part in memory.left_out]
+    left_out = [Content(wording.one_line(said(f"not in it: {part}"))) for part in memory.left_out]
     return [*_section("Memory of a rank", [*rows, total, budget, host], width), *left_out]
 
 
@@ -205,7 +205,7 @@ def _moved_by(plan: Plan, changes: Sequence[Change] | None, width: int) -> list[
 
 def _moved(before: Plan, change: Change) -> tuple[str, str]:
     if change.plan is None:
-        return "", wording.one_line(change.why_not)
+        return "", change.why_not
     now = change.plan
     more = (now.memory.device_bytes - before.memory.device_bytes) / wording.GIB
     fits = "fits" if now.fits else "does not fit"
@@ -215,15 +215,22 @@ def _moved(before: Plan, change: Change) -> tuple[str, str]:
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]], width: int) -> list[Content]:
     """Name, number and formula; a long formula goes on below itself."""
+    rows = [(_indented(name), said_value(number), said(formula)) for name, number, formula in rows]
     names = max(cell_len(name) for name, _, _ in rows)
     numbers = max(cell_len(number) for _, number, _ in rows)
     room = max(width - names - numbers - 4, 20)
-    found = [Content(""), Content.styled(title, "$primary")]
+    found = [Content(""), Content.styled(said(title), "$primary")]
     for name, number, formula in rows:
-        first, *others = textwrap.wrap(wording.one_line(formula), room) or [""]
-        found.append(Content(f"{name:<{names}}  {number:>{numbers}}  {first}"))
+        first, *others = wording.wrapped(wording.one_line(formula), room) or [""]
+        head = f"{wording.padded(name, names)}  {wording.padded(number, numbers, right=True)}"
+        found.append(Content(f"{head}  {first}"))
         found += [Content(" " * (names + numbers + 4) + other) for other in others]
     return found
+
+
+def _indented(name: str) -> str:
+    """A name said, as far in as it was."""
+    return " " * (len(name) - len(name.lstrip())) + said(name.strip())
 
 
 def comparison(first: Plan, second: Plan, width: int) -> Content:
@@ -269,10 +276,10 @@ def _differing(first: Plan, second: Plan) -> list[tuple[str, str, str]]:
 def _reasons(first: Plan, second: Plan, settings: Sequence[str]) -> list[Content]:
     found = []
     for plan in (first, second):
-        found.append(Content.styled(wording.one_line(plan.title), "bold"))
-        found += [Content(f"  {wording.one_line(reason)}") for reason in plan.why]
+        found.append(Content.styled(wording.one_line(said(plan.title)), "bold"))
+        found += [Content(f"  {wording.one_line(said(reason))}") for reason in plan.why]
         found += [
-            Content(f"  {name}: {wording.one_line(plan.reasons[name])}")
+            Content(f"  {name}: {wording.one_line(said(plan.reasons[name]))}")
             for name in settings
             if name in plan.reasons
         ]
@@ -285,7 +292,7 @@ def _section_of_two(
     wide = Column(title="", flexible=True, keep_end=True)
     named = [("", *heads), *rows] if any(heads) else rows
     aligned = lines((Column(title=""), wide, wide), named, max(width, 40))[1:]
-    titled = [Content(""), Content.styled(title, "$primary")] if title else []
+    titled = [Content(""), Content.styled(said(title), "$primary")] if title else []
     return [*titled, *map(Content, aligned)]
 
 

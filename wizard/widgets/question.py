@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from wizard import wording
+from wizard.language import said
 from wizard.widgets.table import Rows
 
 
@@ -37,13 +38,13 @@ class Question(ModalScreen[int | None]):
     def compose(self) -> ComposeResult:
         """Text and choices."""
         with Vertical():
-            yield Static(Content(wording.one_line(self._text)), markup=False)
+            yield Static(Content(wording.one_line(said(self._text))), markup=False)
             yield Rows()
 
     def on_mount(self) -> None:
         """Fill in the choices and start on the first."""
         rows = self.query_one(Rows)
-        rows.show(self._choices)
+        rows.show([said(choice) for choice in self._choices])
         rows.focus()
 
     def action_take(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from wizard import wording
+from wizard.language import said, said_value
+from wizard.wording import cells as cell_len
 
 GAP = 2
 SHORTEST = 8
@@ -26,19 +27,28 @@ class Column:
     flexible: bool = False
     keep_end: bool = False
     """Shortened in the middle, because what tells rows apart stands at the end."""
+    names: bool = False
+    """Its cells are names that others gave: they are in no language of ours."""
 
 
 def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The header line and one line per row, cells aligned; flexible cells are shortened to fit."""
-    table = [[c.title for c in columns], *([wording.one_line(cell) for cell in r] for r in rows)]
+    table = [
+        [said(column.title) for column in columns],
+        *([_cell(c, cell) for c, cell in zip(columns, row, strict=True)] for row in rows),
+    ]
     widths = [max(cell_len(row[i]) for row in table) for i in range(len(columns))]
     over = sum(widths) + GAP * (len(columns) - 1) - width
     for i, column in enumerate(columns):
         if column.flexible and over > 0:
-            kept = max(widths[i] - over, len(column.title), SHORTEST)
+            kept = max(widths[i] - over, cell_len(said(column.title)), SHORTEST)
             over -= widths[i] - kept
             widths[i] = kept
     return [_line(columns, row, widths) for row in table]
+
+
+def _cell(column: Column, text: str) -> str:
+    return wording.one_line(text if column.names else said_value(text))
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
@@ -58,11 +68,13 @@ def counted(number: int | None, thing: str) -> str:
 
 def pairs(rows: Sequence[tuple[str, object]]) -> Content:
     """Labels and values, one pair a line, the values aligned."""
-    width = max((len(label) for label, _ in rows), default=0)
+    labels = [said(label) for label, _ in rows]
+    width = max(map(cell_len, labels), default=0)
     parts: list[Content] = []
-    for label, value in rows:
-        shown = Content(wording.one_line(value))
-        parts.append(Content.assemble((f"{label:<{width}}  ", "$foreground-muted"), shown))
+    for label, (_, value) in zip(labels, rows, strict=True):
+        shown = Content(wording.one_line(said_value(str(value))))
+        head = f"{wording.padded(label, width)}  "
+        parts.append(Content.assemble((head, "$foreground-muted"), shown))
     return Content("\n").join(parts)
 
 

@@ -55,7 +55,7 @@ keep spec.toml <<'END_OF_SPEC'
 version = 1
 
 [model]
-model = "Qwen/Qwen3-8B" # you named it
+model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
@@ -122,7 +122,7 @@ keep spec.1.toml <<'END_OF_SPEC'
 version = 1
 
 [model]
-model = "Qwen/Qwen3-8B" # you named it
+model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
@@ -189,7 +189,7 @@ keep spec.2.toml <<'END_OF_SPEC'
 version = 1
 
 [model]
-model = "Qwen/Qwen3-8B" # you named it
+model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
