@@ -107,8 +107,11 @@ def test_a_loss_of_another_stage_is_refused_with_those_of_this_one() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"loss_type": "sigmoid", "label_smoothing": 0.1}, "exo_pair and robust only"),
-        ({"label_smoothing": 0.1}, "exo_pair and robust only"),
+        (
+            {"loss_type": "sigmoid", "label_smoothing": 0.1},
+            "exo_pair, robust, aot, aot_unpaired only",
+        ),
+        ({"label_smoothing": 0.1}, "exo_pair, robust, aot, aot_unpaired only"),
         ({"loss_type": "exo_pair"}, "set 0.001"),
     ],
 )

@@ -21,7 +21,7 @@ BASE: dict[str, dict[str, Any]] = {
 
 
 def spec(**changes: Any) -> Spec:
-    tables = {name: dict(BASE[name]) for name in TABLES}
+    tables = {name: dict(BASE.get(name, {})) for name in TABLES}
     for setting, value in changes.items():
         tables[SETTINGS[setting]][setting] = value
     return Spec.model_validate(tables)

@@ -41,7 +41,7 @@ CAUSES: Mapping[str, str] = {
     "bad_spec": "The settings of the run contradict each other or the machine.",
     "disk_full": "The run could not write: the disk is full, read-only, or the folder is gone.",
     "ddp_graph": "A parameter got no gradient, or two in one step, which DDP does not allow.",
-    "user_code": "Code that came with the model or the data raised an error.",
+    "user_code": "Code that the run plugs in raised an error; the message names its file and line.",
     "unknown": "An error that has no class of its own: the log of the rank says more.",
 }
 LOST = "Everything that ran is gone, and nobody was left to write how it ended."

@@ -176,6 +176,7 @@ def absolute(answers: Answers, *, hub: bool = False) -> Answers:
         settings["eval_data"] = _absolute_data(settings["eval_data"], hub)
     if settings.get("adapter"):
         settings = _with_adapter(settings)
+    settings = _with_code(settings)
     return replace(
         answers,
         settings=settings,
@@ -193,6 +194,21 @@ def _absolute_data(name: str, hub: bool) -> str:
     from wizard.probe.dataset import absolute_data
 
     return absolute_data(name, hub=hub)
+
+
+def _with_code(settings: dict[str, Any]) -> dict[str, Any]:
+    """Plug-ins by absolute path, each looked for in its file; nothing of it runs."""
+    from engine.spec import PluginTable
+    from wizard.probe.code import located
+
+    return {
+        **settings,
+        **{
+            kind: located(kind, settings[kind])
+            for kind in PluginTable.model_fields
+            if settings.get(kind) is not None
+        },
+    }
 
 
 def _with_adapter(settings: dict[str, Any]) -> dict[str, Any]:

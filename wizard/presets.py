@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import tomlkit
 
-from engine.spec import SpecError, parse_setting
+from engine.spec import SETTINGS, SpecError, parse_setting
 from wizard import paths
 from wizard.answers import Goal, Preset
 from wizard.problem import Problem, ProblemError
@@ -277,6 +277,8 @@ def why_not_carried(setting: str, value: object) -> str:
     """
     if setting in NEVER:
         return f"is not allowed in a preset: {NEVER[setting]}"
+    if SETTINGS.get(setting) == "plugins" and value is not None:
+        return f"is not allowed in a preset: {NEVER['plugins']}"
     if setting in TEXTS:
         return ""
     parts = value if isinstance(value, list | tuple) else (value,)

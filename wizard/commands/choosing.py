@@ -26,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
         "D#500 takes 500 of its rows, D*2 shows each twice; hf:org/name[:split] is fetched from "
         "Hugging Face, ms:org/name from ModelScope",
     )
-    add_hub(parser)
     parser.add_argument("--preset", metavar="NAME", help="a shipped or saved preset, or its file")
     parser.add_argument(
         "--set",
@@ -62,7 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
 def add_hub(parser: argparse.ArgumentParser) -> None:
     """The option without which no hub is asked."""
     parser.add_argument(
-        "--hub", action="store_true", help="ask the hub what a model is that is not known here"
+        "--hub",
+        action="store_true",
+        help="ask a hub what a model is that is not known here, and for data named org/name, "
+        "which is fetched now",
     )
 
 
@@ -159,15 +161,6 @@ def order_options(args: argparse.Namespace) -> list[str]:
             raise ProblemError(Problem(what="--then is empty", fix="give a command", exit_code=2))
         options += ["--then", *words]
     return options
-
-
-def add_hub(parser: argparse.ArgumentParser) -> None:
-    """The option by which a plain name is asked of a hub."""
-    parser.add_argument(
-        "--hub",
-        action="store_true",
-        help="data named org/name that is no file is a data set on Hugging Face; fetched now",
-    )
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:

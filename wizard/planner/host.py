@@ -8,7 +8,7 @@ and accelerate's fsdp_utils (who loads what).
 from __future__ import annotations
 
 from wizard.facts import Model
-from wizard.planner.closed_forms import NF4_BYTES, Case
+from wizard.planner.closed_forms import FEWER_STATES, NF4_BYTES, Case
 
 MIB = 1024**2
 RANK_PROCESS_BYTES = 960 * MIB
@@ -99,6 +99,8 @@ def _saved_states(case: Case) -> int:
     """Bytes of the optimizer's states in a checkpoint."""
     if case.deepspeed:
         return case.trainable * (MASTER + MOMENTS)
+    if case.spec.training.optim in FEWER_STATES:
+        return round(case.trainable * FEWER_STATES[case.spec.training.optim][0])
     if case.spec.training.optim in ("adamw_bnb_8bit", "paged_adamw_8bit"):
         return case.trainable * 2
     return case.trainable * 2 * case.trainable_bytes

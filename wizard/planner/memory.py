@@ -252,7 +252,10 @@ def _left_out(
 def _why_closed(model: Model) -> str:
     if not model.architecture:
         return "the model's architecture is unknown"
-    return f"the layers, the adapter or the size of this {model.architecture} are none it knows"
+    return (
+        f"the layers, the adapter, the size or the optimizer of this {model.architecture} are "
+        "none it knows"
+    )
 
 
 def _unknown_shape(spec: Spec, model: Model, budget: Budget) -> Memory:

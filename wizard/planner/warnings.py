@@ -30,6 +30,7 @@ def problems(
     lacks = facts.software.cpu_adam_lacks or ()
     if lacks and steps_on_host(spec):
         found.append(_no_cpu_adam(lacks))
+    found += _own_code(spec)
     unused = ADAPTER_SETTINGS & set(answers.preset_settings)
     if unused and spec.method.method == "full":
         found.append(_not_carried(sorted(unused), answers))
@@ -142,6 +143,18 @@ def _absent_packages(spec: Spec, facts: Facts) -> list[Problem]:
         )
         for package, why in rules.packages(spec).items()
         if facts.software.versions.get(package, "") is None
+    ]
+
+
+def _own_code(spec: Spec) -> list[Problem]:
+    return [
+        Problem(
+            what=f"code of yours runs: {kind} from {', '.join(named)}",
+            where=f"plugins.{kind}",
+            fix="a copy of the file is kept with the run",
+            severity="info",
+        )
+        for kind, named in spec.plugins.named.items()
     ]
 
 

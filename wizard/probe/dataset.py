@@ -36,7 +36,11 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
     """
     asked = settings or {}
     found, reading = _asked(data, asked)
-    count = _Count(reading=reading, stage=asked.get("stage"))
+    count = _Count(
+        reading=reading,
+        stage=asked.get("stage"),
+        as_they_are=asked.get("preprocessor") is not None,
+    )
     rows, empty = 0, []
     for source in found:
         before, named = count.rows, len(count.problems)
@@ -198,6 +202,8 @@ class _Count:
 
     reading: Reading
     stage: str | None = None
+    as_they_are: bool = False
+    """Rows are read by the user's own code first, so that any text in them counts."""
     where: str = ""
     unit: str = "line"
     row_format: RowFormat | None = None
@@ -252,6 +258,8 @@ class _Count:
     def _texts(self, row: Any) -> Sequence[str]:
         if isinstance(row, RowError):
             raise row
+        if self.as_they_are:
+            return tuple(_texts_in(row))
         row = self.reading.row(row)
         known = self.row_format = self.row_format or formats.format_of(row)
         content = formats.read(row, known)
@@ -269,6 +277,18 @@ class _Count:
             where = f"{self.where}{self.unit} {line}"
             problem = Problem(what=what, where=where, severity="warning", exit_code=4)
             self.problems.append(problem)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Every text inside a row of any form."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts_in(inner)
 
 
 def _check(path: Path) -> None:
