@@ -330,6 +330,32 @@ def export_plan(
     return exporting.export(job, target)
 
 
+def export_chosen(
+    plan: Plan,
+    others: Sequence[Plan],
+    facts: Facts,
+    name: str,
+    answers: Answers,
+    target: Target,
+) -> Exported:
+    """A plan that was chosen, in another form; on several machines the same way to train there.
+
+    Raises ProblemError as `export` does.
+    """
+    from wizard.formats import exporting
+    from wizard.formats.jobs import Job
+
+    exporting.check(target)
+    if target.nodes > 1:
+        way = {"method": plan.spec.method.method, "strategy": plan.spec.parallel.strategy}
+        named = replace(answers, run_name=name, settings={**answers.settings, **way})
+        return export_plan(facts, absolute(named), target, policy=answers.policy)
+    files = render(others, plan, facts, name, answers.policy)
+    written = datetime.date.today().isoformat()
+    job = Job(plan=plan, name=name, run_sh=files["run.sh"], facts=facts, written=written, nodes=1)
+    return exporting.export(job, target)
+
+
 def _on_all(facts: Facts, answers: Answers, target: Target) -> int | None:
     """Ranks of several machines: every device, or one CPU rank each; a fixed number wins."""
     if answers.num_devices is not None:
@@ -345,13 +371,17 @@ def checkout() -> str | None:
 def write_export(exported: Exported, out: Path, *, force: bool = False) -> list[Path]:
     """Write an export's files: one to `out` itself, several into the folder `out`, which is made.
 
-    Raises ProblemError for a file that is there already, without `force`, or cannot be written.
+    Raises ProblemError for a file that is there already, without `force` and before any is
+    written, or for one that cannot be written.
     """
-    from wizard.presets import write_new
+    from wizard.presets import refuse_existing, write_new
 
     where = paths.expanded(str(out), "--output")
     if len(exported.files) == 1 and not where.is_dir():
         return [write_new(where, exported.files[exported.main], force=force)]
+    if not force:
+        for name in exported.files:
+            refuse_existing(where / name)
     try:
         where.mkdir(exist_ok=True)
     except OSError as error:

@@ -109,7 +109,18 @@ def write_new(path: Path, text: str, *, force: bool = False) -> Path:
 
     Raises ProblemError when there is one, or it cannot be written.
     """
-    if os.path.lexists(path) and not force:
+    if not force:
+        refuse_existing(path)
+    try:
+        return _replace(path, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise ProblemError(Problem(what=what, where=str(path), exit_code=1)) from None
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise ProblemError where there is a file already: nothing is written over."""
+    if os.path.lexists(path):
         problem = Problem(
             what="there is a file already",
             where=str(path),
@@ -117,11 +128,6 @@ def write_new(path: Path, text: str, *, force: bool = False) -> Path:
             exit_code=2,
         )
         raise ProblemError(problem)
-    try:
-        return _replace(path, text)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise ProblemError(Problem(what=what, where=str(path), exit_code=1)) from None
 
 
 def delete(name: str) -> Path:

@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from wizard import wording
@@ -33,6 +33,7 @@ from wizard.language import said
 from wizard.problem import Problem
 from wizard.steps import Step
 from wizard.widgets.header import StepHeader
+from wizard.widgets.keyline import KeyLine
 from wizard.widgets.message import MessageLine
 from wizard.widgets.panel import Panel
 from wizard.widgets.question import Question
@@ -119,7 +120,7 @@ class Dashboard(Boxes):
         yield Input(
             id="filter", placeholder=said("only lines with this text; empty: all"), compact=False
         )
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
         yield MessageLine(self.HINT)
         yield TooSmall()
 
