@@ -217,6 +217,8 @@ def load(
     build = recipe(spec).build
     trainer = build(spec, settings, base, tokenizer, rows, held_out, config, callbacks)
     adapter.keep_precise(spec, trainer.model)
+    if spec.method.method != "full":
+        adapter.leave_casts_to_autocast(spec, trainer.model)
     shard.share_gradients(trainer)
     return trainer
 

@@ -171,6 +171,7 @@ def _stack(spec: Spec) -> Stack:
         optimizer=OPTIMIZERS[spec.training.optim],
         autocast=half and not deepspeed,
         adapter_dtype=_adapter_dtype(spec),
+        adapter_input_cast=spec.method.use_dora,
         quantised_sharded=spec.parallel.strategy == "fsdp",
         sync_each_batch=spec.parallel.strategy == "fsdp",
         ddp_bucket_view=True,
