@@ -208,6 +208,7 @@ def _stack(spec: Spec) -> Stack:
         optimizer=OPTIMIZERS.get(spec.training.optim, "adamw_fused"),
         autocast=half and not deepspeed,
         adapter_dtype=_adapter_dtype(spec),
+        adapter_input_cast=spec.method.use_dora,
         quantised_sharded=spec.parallel.strategy in ("fsdp", "zero3"),
         sync_each_batch=spec.parallel.strategy == "fsdp",
         ddp_bucket_view=True,
