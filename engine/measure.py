@@ -63,6 +63,15 @@ class Clock:
         }
 
 
+def _counted(batch: Any) -> tuple[Any, int]:
+    """(tokens of rows, tokens with their padding) of a batch; rows in one sequence have none."""
+    mask = batch.get("attention_mask")
+    if mask is None:
+        size = batch["input_ids"].numel()
+        return size, size
+    return mask.sum(), mask.numel()
+
+
 class StepMeter(TrainerCallback):  # type: ignore[misc]
     """Writes `step`, `train` and `saved` events.
 
@@ -153,8 +162,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
             self.report.doing = "compute"
             gathered = self._drain(waits_before)
             self._data_seconds = max(0.0, time.perf_counter() - self._started - gathered)
-            masks = [sample["attention_mask"] for sample in samples]
-            self._counts = [(mask.sum(), mask.numel()) for mask in masks]
+            self._counts = [_counted(sample) for sample in samples]
             self._gathered = gathered
             return samples, items
 

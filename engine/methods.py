@@ -60,7 +60,7 @@ METRICS: Mapping[Stage, tuple[str, ...]] = {
     "reward": ("eval_loss", "eval_accuracy", "eval_margin"),
 }
 """Stage → what every evaluation measures that can tell the best checkpoint."""
-SMOOTHED_LOSSES = ("exo_pair", "robust")
+SMOOTHED_LOSSES = ("exo_pair", "robust", "aot", "aot_unpaired")
 """Losses of `dpo` that use label_smoothing."""
 ADAPTER_ONLY = ("use_rslora", "use_dora", "modules_to_save", "adapter")
 """Settings that mean nothing where all weights are trained."""
@@ -156,7 +156,7 @@ class MethodTable(Table):
         if self.label_smoothing is not None and not smooths:
             raise ValueError(
                 "label_smoothing is used by the losses "
-                f"{' and '.join(SMOOTHED_LOSSES)} only: leave it out"
+                f"{', '.join(SMOOTHED_LOSSES)} only: leave it out"
             )
         if self.loss_type == "exo_pair" and not self.label_smoothing:
             raise ValueError("loss_type=exo_pair needs a label_smoothing above 0: set 0.001")

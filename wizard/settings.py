@@ -50,6 +50,16 @@ NAMES: Mapping[str, tuple[str, str, str, str]] = {
         "lr_scheduler",
     ),
     "optim": ("optim", "optim", "optim", "optimizer"),
+    "packing": ("packing", "packing", "neat_packing", "sample_packing"),
+    "padding_free": ("padding_free", "padding_free", "", ""),
+    "group_by_length": ("train_sampling_strategy", *("group_by_length",) * 3),
+    "min_lr_rate": ("", "", "", "cosine_min_lr_ratio"),
+    "use_liger_kernel": (*("use_liger_kernel",) * 2, "enable_liger_kernel", ""),
+    "report_to": ("report_to", "report_to", "report_to", ""),
+    "loss": ("compute_loss_func", "", "", ""),
+    "metric": ("compute_metrics", "", "", ""),
+    "callback": ("callbacks", "", "", ""),
+    "trainer": ("", "", "", "trainer_cls"),
 }
 """Setting → its names in the order of TOOLS, where they differ; empty where a tool has none."""
 

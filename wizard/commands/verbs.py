@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LOG_LINES = 200
 SAMPLES = 20
+SHOWN_TOO = ("template", "preprocessor")
+"""Settings that change what is shown of rows, beside those of the table `data`."""
 """Rows the Data page goes through."""
 DATA_SUFFIXES = frozenset({".jsonl", ".json", ".csv", ".parquet"})
 DEMO_MODEL = "SmolLM2-135M-Instruct"
@@ -122,7 +124,7 @@ def _preview_data(data: str, model: str, settings: Mapping[str, Any]) -> DataPre
     from engine.spec import SETTINGS
     from wizard.probe.preview import Preview
 
-    about_data = {k: v for k, v in settings.items() if SETTINGS[k] == "data" or k == "template"}
+    about_data = {k: v for k, v in settings.items() if SETTINGS[k] == "data" or k in SHOWN_TOO}
     about_data.pop("data", None)
     return Preview(data, Path(model), about_data, SAMPLES)
 

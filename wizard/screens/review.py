@@ -15,6 +15,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from wizard import wording
+from wizard.dashboard.words import tested
 from wizard.facts import Facts
 from wizard.language import said
 from wizard.problem import Problem
@@ -244,7 +245,7 @@ class ReviewPage(Page[Path | InForeground]):
     def _tell_tried(self, tried: tuple[RunState, Mapping[str, Any]]) -> None:
         state, details = tried
         if state.exit_code == 0:
-            self.message.say(f"smoke test passed: {measured(details)}. Enter starts the run")
+            self.message.say(f"smoke test passed: {tested(details)}. Enter starts the run")
             return
         failure = state.failure
         what = f"the smoke test ended with {state.exit_code}"
@@ -291,18 +292,6 @@ class ReviewPage(Page[Path | InForeground]):
             lines = differences(self._against[1].get(name, ""), self._files[name])
         self.show("#text", Content("\n").join(lines))
         script.scroll_home(animate=False)
-
-
-def measured(result: Mapping[str, Any]) -> str:
-    """What a smoke test measured beside what was predicted."""
-    predicted, taken = result.get("predicted") or {}, result.get("measured") or {}
-    kinds = (taken.get("memory_peak_bytes"), taken.get("process_memory_peak_bytes"))
-    peaks = [[peak for peak in kind or [] if peak is not None] for kind in kinds]
-    known = next((peak for peak in peaks if peak), None)
-    if known is None:
-        return "its memory was not measured"
-    used, wanted = wording.gib(max(known)), wording.gib(predicted.get("device_bytes"))
-    return f"{used} measured, {wanted} predicted"
 
 
 def differences(before: str, now: str) -> list[Content]:

@@ -170,8 +170,10 @@ def _memory_explained(memory: Memory, width: int) -> list[Content]:
         wording.gib(memory.host_bytes),
         f"all ranks together, of {wording.gib(memory.host_budget_bytes)} that they may use",
     )
+    peaks = ", ".join(f"{name} {wording.gib(size)}" for name, size in memory.moments)
+    moments = [("moments", "", f"tensors at the peak of each: {peaks}")] if peaks else []
     left_out = [Content(wording.one_line(said(f"not in it: {part}"))) for part in memory.left_out]
-    return [*_section("Memory of a rank", [*rows, total, budget, host], width), *left_out]
+    return [*_section("Memory of a rank", [*rows, total, *moments, budget, host], width), *left_out]
 
 
 def _time_explained(plan: Plan, facts: Facts, width: int) -> list[Content]:
