@@ -20,5 +20,6 @@ def app(page: str) -> OnePage:
         return real_plans(facts, answers)
 
     Input.cursor_blink._default = False  # a cursor that blinks draws without a key
-    made = {"plan": lambda: plan_page(make_plans=plan, facts=FACTS), "tune": tune}
-    return OnePage(made.get(page, PAGES.get(page)))
+    if page == "plan":
+        return OnePage(lambda: plan_page(make_plans=plan, facts=FACTS))
+    return OnePage(tune if page == "tune" else PAGES[page])

@@ -64,7 +64,8 @@ def _ask_in_lines(machine: str | None) -> int:
         tell_left(ending.run)
         return 0
     code = watch(ending.run, plain=True)
-    result(ending.run, does.run_details(ending.run), talk)
+    state = does.follow(ending.run).poll()
+    result(ending.run, state, does.run_details(ending.run), talk)
     return code
 
 

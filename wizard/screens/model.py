@@ -229,8 +229,8 @@ class ModelPage(Page[Model]):
         self._searched = True
         self._offer()
 
-    def on_rows_clicked(self) -> None:
-        """From now on the marked model is taken."""
+    def on_rows_clicked(self, event: Rows.Clicked) -> None:
+        """From now on the marked model is taken; the page's own handler comes after this one."""
         self._searched = True
         self._offered = self.query_one(Input).value
 
