@@ -78,14 +78,14 @@ def _tell_checks(chosen: Chosen, facts: Facts, talk: Talk) -> None:
 
 def _tell_smoke(folder: Path, verbs: Verbs, talk: Talk) -> None:
     """Wait for a smoke test, and say how it went."""
-    from wizard.screens.review import measured
+    from wizard.dashboard.words import tested
 
     talk.say("The smoke test runs.")
     follower = verbs.follow(folder)
     while not (state := follower.poll()).ended:
         time.sleep(POLL_SECONDS)
     if state.exit_code == 0:
-        talk.say(f"The smoke test passed: {measured(verbs.smoke_result(folder))}.")
+        talk.say(f"The smoke test passed: {tested(verbs.smoke_result(folder))}.")
         return
     what = f"the smoke test ended with {state.exit_code}"
     if state.failure is not None:
