@@ -15,7 +15,8 @@ View = Literal["rendered", "raw", "tokens"]
 VIEWS: tuple[View, ...] = get_args(View)
 MARK = "#"
 LEARNT = "$text-success"
-LEGEND = "# text # is learnt"
+LEGEND = f"{MARK} text {MARK} is learnt, the rest is context"
+SHORT_LEGEND = f"{MARK} text {MARK} is learnt"
 LONGEST_BAR = 20
 BESIDE_BAR = 22
 """Cells of a line of the histogram that are not its bar."""
