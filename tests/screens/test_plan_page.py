@@ -229,7 +229,7 @@ def test_a_bar_has_its_width_and_says_whether_it_is_over(
 
 
 def test_the_best_plan_of_each_goal_is_real() -> None:
-    from wizard.screens.plan import GOALS, best_by_goal
+    from wizard.screens.planned import GOALS, best_by_goal
 
     facts = values.FACTS
     made = real_plans(facts, values.ANSWERS)
