@@ -64,7 +64,7 @@ def _ask_in_lines(machine: str | None) -> int:
         tell_left(ending.run)
         return 0
     code = watch(ending.run, plain=True)
-    result(ending.run, does.run_details(ending.run), talk)
+    result(ending.run, does, talk)
     return code
 
 
