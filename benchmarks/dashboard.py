@@ -87,7 +87,7 @@ def measure_fold() -> None:
         fold_all(RunState(), events)
         decoding.append(decoded - start)
         folding.append(time.process_time() - decoded)
-    print(f"fold: {len(texts) / min(folding):,.0f} events in a second of a core; decoding them first: "
+    print(f"fold: {len(texts) / min(folding):,.0f} events in a second of a core; decoding first: "
           f"{len(texts) / (min(folding) + min(decoding)):,.0f}")  # fmt: skip
 
 
