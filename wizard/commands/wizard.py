@@ -64,8 +64,7 @@ def _ask_in_lines(machine: str | None) -> int:
         tell_left(ending.run)
         return 0
     code = watch(ending.run, plain=True)
-    state = does.follow(ending.run).poll()
-    result(ending.run, state, does.run_details(ending.run), talk)
+    result(ending.run, does, talk)
     return code
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from wizard.facts import Facts
 from wizard.problem import Problem
 from wizard.prompts.talk import Talk
 from wizard.screens.verbs import Verbs
 from wizard.steps import Chosen, Walk
-
-if TYPE_CHECKING:
-    from wizard.dashboard.state import RunState
 
 POLL_SECONDS = 0.5
 REVIEW_HELP = (
@@ -93,11 +89,12 @@ def _tell_smoke(folder: Path, verbs: Verbs, talk: Talk) -> None:
     talk.refuse(Problem(what=what, fix=f"a smaller max_length or batch; logs in {folder}/logs"))
 
 
-def result(folder: Path, state: RunState, details: Mapping[str, Any], talk: Talk) -> None:
+def result(folder: Path, verbs: Verbs, talk: Talk) -> None:
     """What was measured beside what was predicted, and where the model is."""
     from wizard.screens.finish import measured_table
 
-    for line in measured_table(state, details).plain.split("\n"):
+    state = verbs.follow(folder).poll()
+    for line in measured_table(state, verbs.run_details(folder)).plain.split("\n"):
         talk.say(" ".join(line.split()))
     if (folder / "model").is_dir():
         talk.say(f"The model is in {folder / 'model'}.")
