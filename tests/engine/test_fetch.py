@@ -48,7 +48,7 @@ def test_a_whole_folder_is_fetched_where_it_lies(tmp_path: Path) -> None:
         ({"model__safetensors": b"version https://git-lfs.github.com/spec/v1\noid"}, "git-lfs"),
     ],
 )
-def test_a_folder_that_is_not_whole_says_why(
+def test_f03_a_folder_that_is_not_whole_says_why(
     tmp_path: Path, files: dict[str, bytes], reason: str
 ) -> None:
     with pytest.raises(RunError, match=reason) as caught:
@@ -57,7 +57,7 @@ def test_a_folder_that_is_not_whole_says_why(
     assert caught.value.failure == "bad_spec"
 
 
-def test_every_shard_of_the_index_must_be_there(tmp_path: Path) -> None:
+def test_f03_every_shard_of_the_index_must_be_there(tmp_path: Path) -> None:
     model = folder(tmp_path / "m", one__safetensors=WEIGHTS)
     index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
