@@ -71,3 +71,15 @@ def test_a_missing_folder_and_one_without_config_are_told_apart(tmp_path: Path) 
         fetch(ModelTable(model=str(tmp_path / "nowhere")))
     with pytest.raises(RunError, match=r"no config\.json"):
         fetch(ModelTable(model=str(tmp_path)))
+
+
+def test_a_model_that_needs_code_of_its_own_is_refused_and_one_that_does_not_is_taken(
+    tmp_path: Path,
+) -> None:
+    model = folder(tmp_path / "m", model__safetensors=WEIGHTS)
+    own = {"auto_map": {"AutoConfig": "configuration_x.X"}, "model_type": "nobody's"}
+    (model / "config.json").write_text(json.dumps(own))
+    with pytest.raises(RunError, match="run code that comes with them"):
+        verify(model)
+    (model / "config.json").write_text(json.dumps({**own, "model_type": "deepseek_v3"}))
+    verify(model)
