@@ -10,28 +10,32 @@ E08   here: what CPU Adam lacks without a toolkit
 E10   here: the lock of a build that was killed
 E13   here, and tests/engine/test_strategies.py trains what is allowed
 E14   here, and tests/engine/test_strategies.py trains LoRA with FSDP2
+E16   here: the interface that leads to the first machine, on each by itself
 E17   here: rows are tokens before a rank starts; what is said of a barrier that timed out
 E19   here: the batch in DeepSpeed's settings
 E20   here: the longest row and the vocabulary decide the memory
 E22   tests/runner/test_loop.py: variables of another launcher
 
 Not caused: E10's missing system libraries (cpu_adam_lacks names those that torch asks for), E11's
-caches on NFS, E16's choice among interfaces of several machines.
+caches on NFS, E16 on two real machines.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine import rules
 from engine.builds import LONGEST_BUILD_SECONDS, refuse_stale_locks
 from engine.events import EXIT_COMM, EXIT_HOST_OOM, EXIT_OTHER
 from engine.failure import RunError
+from engine.route import interface_to
 from engine.shard import deepspeed_config, fsdp_config
 from engine.spec import Spec
 from engine.verdict import Evidence, judge
@@ -136,6 +140,22 @@ def test_e14_lora_shards_by_parameter_so_that_frozen_and_trained_ones_may_mix() 
     made = spec(method={"method": "lora"}, parallel=fsdp)
     assert not rules.check(made)
     assert fsdp_config(made)["version"] == 2  # FlatParameter is version 1's
+
+
+def test_e16_ranks_meet_over_the_interface_that_leads_to_the_first_machine() -> None:
+    with_address = {
+        name: one.address
+        for name, addresses in psutil.net_if_addrs().items()
+        for one in addresses
+        if one.family == socket.AF_INET
+    }
+    for name, address in with_address.items():
+        assert interface_to(address) == name
+    assert interface_to("no-such-host.invalid") is None
+    made = script_of(spec())
+    several, _, alone = made.partition("-m engine.route")[2].partition("\nelse\n")
+    assert "NCCL_SOCKET_IFNAME" in several
+    assert "SOCKET_IFNAME" not in alone
 
 
 def test_e17_rows_are_tokens_before_the_first_rank_could_wait_for_them() -> None:

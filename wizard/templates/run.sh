@@ -205,6 +205,11 @@ hold_devices() { # kind, visible devices
 if [ "${NNODES:-1}" -gt 1 ]; then
   NODES=(--nnodes "$NNODES" --node-rank "${NODE_RANK:?}"
     --master-addr "${MASTER_ADDR:?}" --master-port "${MASTER_PORT:-29500}")
+  # Ranks meet over the interface that leads there: its name may differ from machine to machine.
+  interface=$("$PYTHON" -m engine.route "$MASTER_ADDR") && {
+    export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-$interface}"
+    export GLOO_SOCKET_IFNAME="${GLOO_SOCKET_IFNAME:-$interface}"
+  }
 else
   # Not by name: a machine that cannot look up its own would wait for half an hour.
   NODES=(--standalone --local-addr 127.0.0.1)
