@@ -24,7 +24,7 @@ def interface_to(address: str) -> str | None:
         return None
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address.partition("%")[0] == own for one in addresses):
-            return name
+            return str(name)
     return None
 
 
