@@ -1,4 +1,4 @@
-"""A set larger than memory trains and is killed: `python -m benchmarks.larger_than_memory`.
+"""A set larger than memory trains, is killed and goes on: `benchmarks/larger_than_memory.py`.
 
 Two CPU ranks of a tiny model train on prepared rows of which a control group (cgroup v1, memory)
 may hold only a part. Every row begins with its own number; what each rank learnt is written down.
@@ -182,7 +182,6 @@ def main() -> None:
     options = parser.parse_args()
     from tests.fakes.tiny import make
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the group is taken away then, too
     count = options.rows_mebibytes * MEBIBYTE // (TOKENS * 8)
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.arguments import SMOKE_STEPS
 from engine.failure import RunError
+from engine.packing import packed
 from engine.spec import Spec
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ HELD_OUT = "eval.arrow"
 ROWS_PER_BATCH = 1000
 
 
-def arrange(spec: Spec, folder: Path) -> dict[str, int]:
+def arrange(spec: Spec, folder: Path) -> dict[str, float]:
     """Hold rows out, shuffle what needs it, pack what is plain text; how many rows are left.
 
     `rows.arrow` has all rows before, and those to train on after. Rows that share a prompt (for
@@ -45,15 +46,23 @@ def arrange(spec: Spec, folder: Path) -> dict[str, int]:
         trained_on = set(row_keys(spec, table))
         learnt_too = sum(key in trained_on for key in row_keys(spec, apart))
         _rewrite(spec, apart, range(len(apart)), folder / HELD_OUT)
-    untouched = HELD_OUT not in sides and spec.method.stage not in ("kto", "pretrain")
+    untouched = (
+        HELD_OUT not in sides
+        and spec.method.stage not in ("kto", "pretrain")
+        and not spec.data.packing
+    )
     if not untouched:
         for name, rows in sides.items():  # the mapped file stays readable until it is let go
             _rewrite(spec, table, rows, folder / name)
-    found = {
+    found: dict[str, float] = {
         "examples": len(read(folder / TRAINED_ON)),
         "eval_examples": len(read(folder / HELD_OUT)) if (folder / HELD_OUT).exists() else 0,
         "eval_learnt_too": learnt_too,
     }
+    if spec.data.packing:
+        found["packed_rows"] = len(rest)
+        sizes = lengths(read(folder / TRAINED_ON))
+        found["filled_percent"] = round(100 * sum(sizes) / (spec.data.max_length * len(sizes)), 1)
     if spec.method.stage == "kto":
         found["good_examples"] = sum(read(folder / TRAINED_ON).column("label").to_pylist())
     if spec.method.stage == "pretrain":  # the first token of a block has none before it
@@ -137,7 +146,9 @@ def _rewrite(spec: Spec, table: Any, rows: Sequence[int], path: Path) -> None:
     import pyarrow as pa
 
     chosen = _batches(table, rows)
-    if spec.method.stage == "pretrain":
+    if spec.data.packing and path.name == TRAINED_ON:
+        chosen = packed(chosen, spec.data.max_length)
+    elif spec.method.stage == "pretrain":
         chosen = _packed(chosen, spec.data.max_length)
     elif spec.method.stage == "kto":
         chosen = (_with_plain_label(batch) for batch in chosen)
@@ -216,15 +227,15 @@ def load_held_out(run: Path, spec: Spec) -> Dataset | None:
     return Dataset.from_file(str(run / "prepared" / HELD_OUT))
 
 
-def lengths(rows: Dataset) -> list[int]:
-    """Tokens of each row, over its longest columns of them."""
+def lengths(rows: Any) -> list[int]:
+    """Tokens of each row of a data set or an Arrow table, over its longest columns of them."""
     import pyarrow.compute as pc
 
-    table = rows.data.table
+    table = rows.data.table if hasattr(rows, "data") else rows
     columns = [
         pc.list_value_length(table.column(name))
         for name in table.column_names
-        if name != "label" and name != "labels"
+        if name not in ("label", "labels", "seq_lengths")
     ]
     total = columns[0]
     for column in columns[1:]:

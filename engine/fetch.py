@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import rules
+from engine import plugins, rules
 from engine.failure import RunError, command
 from engine.record import read_json, tell, write_json
 from engine.rows.sources import Source, sources
@@ -99,6 +99,7 @@ def fetch_run(spec: Spec, run: Path) -> Fetched:
     What the list has already, for the same names, is verified and taken: a run that goes on, goes
     on with the commits it began with, and asks nobody. Raises RunError in one sentence.
     """
+    plugins.keep(spec, run.absolute())  # what is missing is said before a long download
     said = read_json(run / "fetched.json")
     asked = spec.model.model_dump(include={"model", "revision", "source"})
     found = _fetched_before(said, asked, run) or fetch(spec.model, _Arriving(run, spec.model.model))

@@ -12,6 +12,7 @@ from engine import lengths, tokenise
 from engine.examples import READS
 from engine.failure import RunError
 from engine.methods import STAGE_FORMAT, Stage
+from engine.plugins import Preprocessor
 from engine.rows import files, sources, tables
 from engine.rows.formats import format_named
 from engine.rows.sources import Reading, Source
@@ -51,7 +52,12 @@ def _with_files(source: Source, fetched: Mapping[str, Sequence[str]] | None) -> 
     return replace(source, files=files_here)
 
 
-def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
+def work_for(
+    table: DataTable,
+    stage: Stage,
+    maker: tokenise.Maker,
+    preprocessor: Preprocessor | None = None,
+) -> Work:
     """What is done with each row.
 
     Raises RunError (bad_data) for columns that no format has.
@@ -66,7 +72,9 @@ def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
         reading=reading,
         system=table.system,
         expected=None if wanted == "auto" else format_named(wanted),
+        stage=stage,
         reads=READS[stage],
+        preprocessor=preprocessor,
     )
 
 
@@ -221,6 +229,7 @@ def summary(counts: Counts, max_length: int | None) -> dict[str, Any]:
         "kept": counts.kept,
         "dropped_rows": counts.dropped_rows,
         "cut_rows": counts.cut_rows,
+        "left_out_rows": counts.left_out_rows,
         "unfilled_rows": counts.unfilled_rows,
         "skipped_answers": counts.skipped_answers,
         "lengths": lengths.percentiles(kept) if kept else {},

@@ -8,9 +8,9 @@ E05   tests/runner/test_faults.py: a full host in a control group of its own; he
 E07   tests/runner/test_life.py: stopping leaves no process behind
 E08   here: what CPU Adam lacks without a toolkit
 E10   here: the lock of a build that was killed
-E13   here, and tests/engine/test_strategies.py trains what is allowed
+E13   here; tests/engine/test_strategies.py trains 4-bit weights with ZeRO-3 and FSDP2
 E14   here, and tests/engine/test_strategies.py trains LoRA with FSDP2
-E16   here: the interface that leads to the first machine, on each by itself
+E16   tests/engine/test_route.py: the interface that leads to the first machine
 E17   here: rows are tokens before a rank starts; what is said of a barrier that timed out
 E19   here: the batch in DeepSpeed's settings
 E20   here: the longest row and the vocabulary decide the memory
@@ -24,18 +24,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from engine import rules
 from engine.builds import LONGEST_BUILD_SECONDS, refuse_stale_locks
 from engine.events import EXIT_COMM, EXIT_HOST_OOM, EXIT_OTHER
 from engine.failure import RunError
-from engine.route import interface_to
 from engine.shard import deepspeed_config, fsdp_config
 from engine.spec import Spec
 from engine.verdict import Evidence, judge
@@ -126,13 +123,14 @@ def test_e10_the_lock_of_a_build_that_was_killed_is_named(
     assert str(lock) in str(caught.value)
 
 
-def test_e13_four_bit_weights_under_zero3_are_refused_and_never_planned() -> None:
-    zero3 = {"strategy": "zero3", "num_devices": 2, "device_kind": "cuda"}
-    (broken,) = rules.check(spec(method={"method": "qlora"}, parallel=zero3))
-    assert (broken.setting, broken.nearest) == ("strategy", "strategy=fsdp")
+def test_e13_whatever_shares_four_bit_weights_is_planned_only_where_it_combines() -> None:
     made = plans(facts("h100x8"), fixed(method="qlora"))
     assert {one.spec.parallel.strategy for one in made} >= {"ddp", "fsdp"}
-    assert "zero3" not in {one.spec.parallel.strategy for one in made}
+    assert not [rules.check(one.spec) for one in made if rules.check(one.spec)]
+    split = {"strategy": "layer_split", "device_kind": "cuda", "devices_per_rank": 2}
+    two_ranks = spec(method={"method": "qlora"}, parallel={**split, "num_devices": 4})
+    (broken,) = rules.check(two_ranks)
+    assert (broken.setting, broken.nearest) == ("method", "method=lora")
 
 
 def test_e14_lora_shards_by_parameter_so_that_frozen_and_trained_ones_may_mix() -> None:
@@ -140,22 +138,6 @@ def test_e14_lora_shards_by_parameter_so_that_frozen_and_trained_ones_may_mix() 
     made = spec(method={"method": "lora"}, parallel=fsdp)
     assert not rules.check(made)
     assert fsdp_config(made)["version"] == 2  # FlatParameter is version 1's
-
-
-def test_e16_ranks_meet_over_the_interface_that_leads_to_the_first_machine() -> None:
-    with_address = {
-        name: one.address
-        for name, addresses in psutil.net_if_addrs().items()
-        for one in addresses
-        if one.family == socket.AF_INET
-    }
-    for name, address in with_address.items():
-        assert interface_to(address) == name
-    assert interface_to("no-such-host.invalid") is None
-    made = script_of(spec())
-    several, _, alone = made.partition("-m engine.route")[2].partition("\nelse\n")
-    assert "NCCL_SOCKET_IFNAME" in several
-    assert "SOCKET_IFNAME" not in alone
 
 
 def test_e17_rows_are_tokens_before_the_first_rank_could_wait_for_them() -> None:
