@@ -175,7 +175,7 @@ def begun(run: Path, best: int) -> tuple[Any, list[str]]:
     return state, [event["text"] for event in said]
 
 
-def test_the_best_checkpoint_is_found_again_in_a_run_that_was_moved(tmp_path: Path) -> None:
+def test_f04_the_best_checkpoint_is_found_again_in_a_run_that_was_moved(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     kept = checkpoint(tmp_path, 10)
     state, said = begun(tmp_path, best=10)

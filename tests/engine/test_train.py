@@ -200,7 +200,7 @@ def test_a_smoke_run_takes_the_longest_rows_and_saves_no_model(make_run: MakeRun
     assert not (run.folder / "result.json").exists()
 
 
-def test_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
+def test_f09_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
     straight: Run, tmp_path: Path
 ) -> None:
     from engine import adapter, arrange, model

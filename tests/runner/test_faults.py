@@ -187,7 +187,7 @@ def small_group() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_full_host_is_told_from_a_killed_rank_and_the_run_goes_on(
+def test_e05_a_full_host_is_told_from_a_killed_rank_and_the_run_goes_on(
     make: Make, sabotage: Sabotage, small_group: Path
 ) -> None:
     sabotage(
@@ -282,7 +282,7 @@ def test_a_read_only_disk_is_refused_before_anything_starts(make: Make, small_di
     assert not (folder / "launch.json").exists()
 
 
-def test_a_port_that_is_taken_is_named_with_its_owner(
+def test_e01_a_port_that_is_taken_is_named_with_its_owner(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make(4, policy=Policy(max_restarts=0))
@@ -303,7 +303,7 @@ def test_a_port_that_is_taken_is_named_with_its_owner(
     assert f"taken by process {os.getpid()}" in state.failure.message
 
 
-def test_a_machine_that_cannot_look_up_its_own_name_trains(make: Make) -> None:
+def test_e02_a_machine_that_cannot_look_up_its_own_name_trains(make: Make) -> None:
     folder = make(4)
     command = f"hostname no-such-host.invalid; exec bash '{folder}/run.sh'"
     done = subprocess.run(["unshare", "--uts", "bash", "-c", command], timeout=240, check=False)
