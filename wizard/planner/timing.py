@@ -49,10 +49,9 @@ class Clock:
         """Seconds of an optimizer step; None where a rate or the layers are unknown.
 
         Every row counts as `length` tokens, or as `max_length`. `relative` has other rates where
-        these are unknown, and times preferences without their reference's pass: good for nothing
-        but comparing two specs.
+        these are unknown: good for nothing but comparing two specs.
         """
-        if self.shape is None or not (relative or spec.method.stage in ("sft", "pretrain")):
+        if self.shape is None:
             return None
         setup = setup_of(spec, self.model, self.shape, whole=True)
         if setup is None:
