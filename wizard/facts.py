@@ -395,6 +395,10 @@ class Facts:
     measured: Measured | None = None
     machine: str = ""
     """Name of the machine these facts were loaded or composed from; empty for this one."""
+    machines: int = 1
+    """Machines that are all like one: `devices` and the host's memory are those of all."""
+    network_gbs: float | None = None
+    """GB/s that the network of each of them carries in one direction."""
     model: Model | None = None
     dataset: Dataset | None = None
     problems: tuple[Problem, ...] = ()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wizard import api
+from wizard import api, machines
 from wizard.commands import choosing
 from wizard.commands.terminal import note, print_exactly, print_json
-from wizard.problem import Problem, ProblemError
 
 HELP = "a plan as an sbatch script, a Kubernetes manifest, another trainer's YAML …"
 DESCRIPTION = (
@@ -17,8 +16,6 @@ DESCRIPTION = (
 )
 
 RUNS = ("bash", "torchrun", "sbatch", "kubernetes", "skypilot")
-MOST_NODES = 64
-"""As many machines as a machine may have devices; planning takes as long as there are pairs."""
 FORMATS = (*RUNS, "swift", "llamafactory", "axolotl", "accelerate")
 """Written out: a command line is known before anything is loaded that makes plans."""
 
@@ -31,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", metavar="FILE", help="a new file, or a folder where there are several"
     )
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines like this one")
+    choosing.add_nodes(parser)
     parser.add_argument("--python", metavar="P", help="tunewright's python where the run starts")
     parser.add_argument("--image", metavar="I", help="kubernetes: an image with tunewright in it")
     parser.add_argument("--claim", metavar="C", help="kubernetes: the volume claim for runs")
@@ -45,11 +42,11 @@ def run(args: argparse.Namespace) -> int:
     from wizard.formats.exporting import Target
     from wizard.formats.values import told
 
-    if not 1 <= args.nodes <= MOST_NODES:
-        raise ProblemError(Problem(what=f"--nodes takes 1 to {MOST_NODES:,}", exit_code=2))
+    machines.check_count(args.nodes)
     target = Target(
         format=args.format,
         nodes=args.nodes,
+        network_gbs=machines.bandwidth_gbs(args.network),
         image=args.image,
         claim=args.claim,
         mount=args.mount,

@@ -20,6 +20,8 @@ BUS_SHARE = 0.63
 """The same over PCIe between devices that read each other's memory: 20 of 31.5 GB/s."""
 STAGED_SHARE = 0.32
 """The same where every byte goes through host memory: 8 to 12 of 31.5 GB/s."""
+NETWORK_SHARE = 0.88
+"""The same over a network between machines: 11 of the 12.5 GB/s of 100 Gbps, 45 of 50 of 400."""
 MESHED = ("nvlink", "xgmi", "hccs")
 """Links that go from one device to one other."""
 SECONDS_PER_HOUR = 3600
@@ -151,6 +153,21 @@ def _slowest_link_gbs(facts: Facts, used: tuple[Device, ...]) -> float | None:
     of them at once, because each goes to another device.
     """
     places = {place for place, device in enumerate(facts.devices) if device in used}
+    inside = _slowest_inside_gbs(facts, places)
+    each = len(facts.devices) // facts.machines or 1
+    spanned = {place // each for place in places}
+    if len(spanned) < 2:
+        return inside
+    # A ring of ranks leaves each machine once, over its network.
+    network = None if facts.network_gbs is None else facts.network_gbs * NETWORK_SHARE
+    alone = len(places) == len(spanned)
+    if network is None or (inside is None and not alone):
+        return None
+    return network if inside is None else min(inside, network)
+
+
+def _slowest_inside_gbs(facts: Facts, places: set[int]) -> float | None:
+    """The same over the links that devices of one machine have."""
     between = [link for link in facts.links if set(link.devices) <= places]
     rates = [(link, _attained(link)) for link in between]
     known = [(link, gbs) for link, gbs in rates if gbs is not None]
