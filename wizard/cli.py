@@ -9,8 +9,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from wizard import __version__
+from wizard import __version__, language
 from wizard.commands import COMMANDS
+from wizard.commands.usage import Parser, tell_exit_codes
+from wizard.language import said, said_problem
 from wizard.problem import ProblemError
 
 INTERNAL_ERROR = 70
@@ -25,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(argv)
     except ProblemError as error:
-        print(f"tunewright: {_one_line(str(error.problem))}", file=sys.stderr)
+        print(f"tunewright: {_one_line(said_problem(error.problem))}", file=sys.stderr)
         return error.problem.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -36,17 +38,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno in UNWRITABLE:
             _discard_output()
             where = f" {_one_line(error.filename)}" if error.filename else ""
-            print(f"tunewright: cannot write{where}: {error.strerror}", file=sys.stderr)
+            print(f"tunewright: {said(f'cannot write{where}: {error.strerror}')}", file=sys.stderr)
             return 1
         return _internal(error)
 
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
+        words = sys.argv[1:] if argv is None else argv
+        language.use(language.ENGLISH)
+        language.use(language.wanted(words, os.environ))
         parser = build_parser()
-        args = parser.parse_args(argv)
-        if args.wizard_machine is not None and args.run is not _wizard:
-            parser.error("--machine comes after the command")
+        if language.used() != language.ENGLISH:
+            from wizard.commands.helping import in_language
+
+            in_language(parser)
+        args = parser.parse_args(words)
+        if args.run is not _wizard:
+            if args.wizard_machine is not None:
+                parser.error("--machine comes after the command")
+            if args.wizard_plain:
+                parser.error("--plain comes after the command")
         code: int = args.run(args)
     finally:
         sys.stdout.flush()
@@ -70,13 +82,13 @@ def _discard_output() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tunewright",
         description="From a fresh server and a data file to a fine-tuned model. "
         "Without a command: the wizard.",
-        epilog="Exit codes: 0 ok, 1 failed, 2 usage, 4 bad data, 5 nothing fits, "
-        "6 devices missing, 70 internal; run --follow and watch end with the run's own code.",
-        allow_abbrev=False,
+        epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 some rows are dropped, 4 bad data, "
+        "5 nothing fits, 6 devices missing, 70 internal; run --follow and watch end with the run's "
+        "own code. Each command's --help names its own.",
     )
     parser.add_argument("--version", action="version", version=f"tunewright {__version__}")
     parser.add_argument(
@@ -85,15 +97,35 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="M",
         help="walk the wizard for another machine; what it names: `tunewright plan --help`",
     )
+    parser.add_argument(
+        "--plain",
+        dest="wizard_plain",
+        action="store_true",
+        help="the wizard as questions, a line each, as ACCESSIBLE=1 asks for too",
+    )
     parser.set_defaults(run=_wizard)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, module in COMMANDS.items():
-        sub = commands.add_parser(
-            name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False
-        )
+        sub = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
         module.add_arguments(sub)
+        tell_exit_codes(name, sub)
         sub.set_defaults(run=module.run)
+    _add_language(parser)
     return parser
+
+
+def _add_language(parser: argparse.ArgumentParser) -> None:
+    """The option may stand before the command or after it."""
+    parser.add_argument(
+        "--lang",
+        metavar="LANG",
+        default=argparse.SUPPRESS,
+        help="language of all that is said here: en or zh (TUNEWRIGHT_LANG, else the locale)",
+    )
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _add_language(below)
 
 
 def _wizard(args: argparse.Namespace) -> int:
@@ -107,11 +139,11 @@ def _internal(error: Exception) -> int:
 
     if os.environ.get("TUNEWRIGHT_TRACEBACK"):
         traceback.print_exc()
-    print(
-        f"tunewright: internal error, {type(error).__name__}: {_one_line(str(error))} "
-        "(TUNEWRIGHT_TRACEBACK=1 shows where; no run is affected)",
-        file=sys.stderr,
+    text = said(
+        f"internal error, {type(error).__name__}: {_one_line(str(error))} "
+        "(TUNEWRIGHT_TRACEBACK=1 shows where; no run is affected)"
     )
+    print(f"tunewright: {text}", file=sys.stderr)
     return INTERNAL_ERROR
 
 

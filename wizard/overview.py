@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from wizard.facts import Device, Facts, Host, Link, Measured, Software
 from wizard.islands import ALONE, islands
-from wizard.wording import UNKNOWN, count, gib, one_line
+from wizard.language import said, said_problem, said_value
+from wizard.wording import UNKNOWN, cells, count, gib, one_line, padded
 
 Pairs = tuple[tuple[str, str], ...]
 LINK_NAMES = {
@@ -247,23 +248,32 @@ def text(facts: Facts) -> list[str]:
         ("Software", _lines(software_pairs(facts.software))),
         ("torch", torch),
         ("Measured", _lines(measured_pairs(facts.measured)) if facts.measured else []),
-        ("Checks", [f"({p.severity}) {p}" for p in facts.problems] or ["ok: nothing found"]),
+        (
+            "Checks",
+            [f"({said(p.severity)}) {said_problem(p)}" for p in facts.problems]
+            or ["ok: nothing found"],
+        ),
     )
     found = list(where)
     for title, lines in sections:
         if lines:
-            found += [title, *(f"  {one_line(line)}" for line in lines)]
+            found += [title, *(f"  {one_line(said(line))}" for line in lines)]
     return found
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligned columns, two spaces apart."""
-    clean = [titles, *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in clean) for i in range(len(titles))]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in clean
+    heads = [said(title) for title in titles]
+    names = [title == "name" for title in titles]
+    shown = [
+        [
+            one_line(cell if name else said_value(cell))
+            for cell, name in zip(row, names, strict=True)
+        ]
+        for row in rows
     ]
+    widths = [max(cells(row[i]) for row in (heads, *shown)) for i in range(len(titles))]
+    return ["  ".join(map(padded, row, widths)).rstrip() for row in (heads, *shown)]
 
 
 def device_table(facts: Facts) -> list[str]:
@@ -328,8 +338,10 @@ def pool_lines(facts: Facts) -> list[str]:
 
 
 def _lines(rows: Pairs) -> list[str]:
-    width = max((len(label) for label, _ in rows), default=0)
-    return [f"{label:<{width}}  {value}" for label, value in rows]
+    labels = [said(label) for label, _ in rows]
+    width = max(map(cells, labels), default=0)
+    values = (value if label == "name" else said_value(value) for label, value in rows)
+    return [f"{padded(label, width)}  {value}" for label, value in zip(labels, values, strict=True)]
 
 
 def _torch(facts: Facts) -> list[str]:

@@ -144,6 +144,13 @@ class Plan:
         return self.memory.fits and not any(p.severity == "error" for p in self.problems)
 
     @property
+    def host_unknown(self) -> bool:
+        """Whether it fits only if host memory, which is not known, is large enough."""
+        offloads = self.spec.parallel.offload != "none" and self.spec.parallel.device_kind != "cpu"
+        on_host = offloads and self.spec.parallel.offload_device == "cpu"
+        return on_host and self.memory.host_budget_bytes is None
+
+    @property
     def exact_rungs(self) -> int:
         """Rungs, from the first on, that go on exactly where the run was.
 

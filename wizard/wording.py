@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 import time
 import unicodedata
 
@@ -85,7 +87,7 @@ def loss(value: float | None) -> str:
 
 
 def setting(value: object) -> str:
-    """A setting's value as a user types it."""
+    """A setting's value as a user types it; line breaks and tabs as `\\n` and `\\t`."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -93,8 +95,19 @@ def setting(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple | list):
-        return ",".join(str(part) for part in value) or "none"
-    return str(value)
+        return ",".join(map(setting, value)) or "none"
+    return str(value).replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+
+
+def off(measured: float | None, predicted: float | None) -> str:
+    """How far a prediction was off: what was measured, relative to what was predicted: `+12 %`.
+
+    The one definition of prediction error: above zero, more was measured than predicted. Blank
+    where one of the two is not known.
+    """
+    if measured is None or not predicted or not math.isfinite(measured / predicted):
+        return BLANK
+    return f"{100 * (measured / predicted - 1):+.0f} %"
 
 
 def percent(part: float | None, whole: float | None) -> str:
@@ -133,19 +146,80 @@ def many_lines(text: object) -> str:
     return "\n".join(one_line(line) for line in lines)
 
 
+def cells(text: str) -> int:
+    """How many cells of a terminal a text takes: a Chinese character takes two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """A text with blanks behind it, or before it, up to `width` cells."""
+    blanks = " " * (width - cells(text))
+    return blanks + text if right else text + blanks
+
+
 def cut(text: object, width: int) -> str:
-    """Foreign text on one line of at most `width` characters, its end left out."""
+    """Foreign text on one line of at most `width` cells, its end left out after a word."""
     line = one_line(text)
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return line if cells(line) <= width else _whole_words(line, width - 1) + "…"
 
 
 def shorten(text: object, width: int) -> str:
-    """Foreign text on one line of at most `width` characters, its middle left out."""
+    """Foreign text on one line of at most `width` cells, its middle left out, word by word."""
     line = one_line(text)
-    if len(line) <= width:
+    if cells(line) <= width:
         return line
     tail = (width - 1) // 2
-    return line[: width - 1 - tail] + "…" + line[len(line) - tail :]
+    end = _whole_words(line[::-1], tail)[::-1]
+    return _whole_words(line, width - 1 - cells(end)) + "…" + end
+
+
+def _whole_words(line: str, width: int) -> str:
+    """The beginning of a line, to the end of a word unless little would be left."""
+    kept = _head(line, width)
+    if line[len(kept) : len(kept) + 1] == " " or " " not in kept:
+        return kept
+    words = kept[: kept.rindex(" ") + 1]
+    return words if cells(words) >= width // 2 else kept
+
+
+def _head(line: str, width: int) -> str:
+    kept = line[: max(width, 0)]
+    while cells(kept) > width > 0:
+        kept = kept[:-1]
+    return kept
+
+
+WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60"
+"""Characters between which a line may end."""
+PIECES = re.compile(
+    rf"\s+|[{WIDE}][,.;:!?，。；：！？、）」』》]*|[^\s{WIDE}]+[，。；：！？、）」』》]*"
+)
+
+
+def wrapped(text: str, width: int, indent: str = "", further: str | None = None) -> list[str]:
+    """Text in lines of at most `width` cells; words stay whole, wide characters need not."""
+    below = indent if further is None else further
+    if text.isascii():
+        return textwrap.wrap(
+            text,
+            width,
+            initial_indent=indent,
+            subsequent_indent=below,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    lines, line = [], indent
+    for piece in PIECES.findall(text.strip()):
+        if cells(line + piece.rstrip()) > width and line.strip():
+            lines.append(line.rstrip())
+            line = below
+        if piece.strip() or line.strip():
+            line += piece if piece.strip() else " " * len(piece)
+    return [*lines, line.rstrip()] if line.strip() else lines
 
 
 def _symbol(character: str) -> str:

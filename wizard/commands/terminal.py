@@ -7,6 +7,8 @@ import os
 import sys
 from typing import Any
 
+from wizard.language import said
+
 
 def is_interactive() -> bool:
     """Whether a full-screen app may be drawn; decided before Textual is imported."""
@@ -21,16 +23,31 @@ def is_interactive() -> bool:
 
 def say(text: str) -> None:
     """A line for the person; foreign text in it shows its control characters as symbols."""
+    quote(said(text))
+
+
+def quote(text: str) -> None:
+    """A line that somebody else wrote, for the person."""
     from wizard.wording import one_line
 
     print(one_line(text), flush=True)
+
+
+def ask(prompt: str) -> str:
+    """The line typed after a prompt.
+
+    Raises EOFError at the end of the input.
+    """
+    from wizard.wording import one_line
+
+    return input(one_line(said(prompt)))
 
 
 def note(text: str) -> None:
     """A line beside the data."""
     from wizard.wording import one_line
 
-    print(one_line(text), file=sys.stderr, flush=True)
+    print(one_line(said(text)), file=sys.stderr, flush=True)
 
 
 def announce(text: str) -> None:
@@ -40,7 +57,7 @@ def announce(text: str) -> None:
     if not sys.stderr.isatty():
         return
     shows = os.environ.get("TERM", "dumb") not in ("", "dumb", "linux")
-    note_on_desktop = f"\x1b]9;{one_line(text)}\x1b\\" if shows else ""
+    note_on_desktop = f"\x1b]9;{one_line(said(text))}\x1b\\" if shows else ""
     print(f"{note_on_desktop}\a", end="", file=sys.stderr, flush=True)
 
 

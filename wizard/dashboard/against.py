@@ -10,6 +10,7 @@ from textual.content import Content
 from engine.events import EXIT_MEANING, EXIT_STOPPED
 from wizard import wording
 from wizard.dashboard.state import RunState
+from wizard.language import said
 
 STALE_SECONDS = 15.0
 NARROW_NAME = 14
@@ -50,8 +51,8 @@ def summary(state: RunState, name: str, now: float, width: int = 140) -> Content
     colour = {"FAILED": "$text-error", "LOST": "$text-error", "STALE": "$text-warning"}
     return Content.assemble(
         (f"{wording.one_line(name)}   ", "bold"),
-        (f"{word}   ", f"bold {colour.get(word, '$text-success')}"),
-        "   ".join(parts),
+        (f"{said(word)}   ", f"bold {colour.get(word, '$text-success')}"),
+        "   ".join(map(said, parts)),
     )
 
 
@@ -64,8 +65,8 @@ def progress(state: RunState, now: float, width: int) -> str:
     age = "" if state.updated is None else f"updated {wording.duration(now - state.updated)} ago"
     read = "" if state.history_share >= 1 else f"history {100 * state.history_share:.0f} % read"
     told = (share, f"{gone} gone" if gone else "", age, read)
-    words = "   ".join(part for part in told if part)
-    bar = wording.bar(done or 0, state.total_steps or 1, max(width - len(words) - 3, 10))
+    words = "   ".join(said(part) for part in told if part)
+    bar = wording.bar(done or 0, state.total_steps or 1, max(width - wording.cells(words) - 3, 10))
     return f"{bar}   {words}"
 
 

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from wizard import wording
 from wizard.dashboard.state import Row, RunState
+from wizard.language import said
 from wizard.widgets.panel import name_box, redraw
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Chart(Vertical):
             else:
                 self._title(metric, "", [])
             words.display = True
-            redraw(words, waiting if launching else f"No {metric.name} yet.")
+            redraw(words, waiting if launching else said(f"No {metric.name} yet."))
             if self._plot is not None:
                 self._plot.display = False
             self._drawn = ()
@@ -120,8 +121,8 @@ class Chart(Vertical):
 
     def _title(self, metric: Metric, values: str, evals: Sequence[Point]) -> None:
         wide = self.size.width >= 60
-        names = [f"[{m.name}]" if m is metric else m.name for m in METRICS]
-        tabs = "  ".join(names) if wide else metric.name
+        names = [f"[{said(m.name)}]" if m is metric else said(m.name) for m in METRICS]
+        tabs = "  ".join(names) if wide else said(metric.name)
         best = min((value for _, value in evals), default=None)
         note = "step" if best is None else f"o eval, best {best:.4f}   step"
         name_box(self, f"{tabs}   {values}".rstrip(), note)

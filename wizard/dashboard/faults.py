@@ -18,6 +18,7 @@ from wizard.advice import advise
 from wizard.dashboard.against import ending
 from wizard.dashboard.health import Finding
 from wizard.dashboard.state import RunState
+from wizard.language import said
 from wizard.widgets.panel import Panel
 
 WORDS = {"error": "FAIL", "warning": "(!)", "info": "note"}
@@ -28,14 +29,18 @@ LOG_LINES = 30
 def findings_text(findings: Sequence[Finding]) -> Content:
     """Each finding with its evidence, cause and fix below it."""
     if not findings:
-        return Content("ok: no finding")
+        return Content(said("ok: no finding"))
     parts: list[Content] = []
     for finding in findings:
         word = WORDS[finding.severity]
-        lines = [Content.assemble((word, COLOURS[finding.severity]), f" {_one(finding.what)}")]
+        lines = [
+            Content.assemble((word, COLOURS[finding.severity]), f" {_one(said(finding.what))}")
+        ]
         told = (("seen", finding.evidence), ("likely", finding.cause), ("to fix", finding.fix))
         lines += [
-            Content.assemble((f"    {label:<8}", "$foreground-muted"), _one(text))
+            Content.assemble(
+                (f"    {wording.padded(said(label), 8)}", "$foreground-muted"), _one(said(text))
+            )
             for label, text in told
             if text
         ]
@@ -58,13 +63,14 @@ def failure_text(state: RunState) -> str:
     """How the run failed, with the end of the traceback; empty while it did not."""
     failure = state.failure
     if failure is None:
-        return "" if not state.lost else "Its processes are gone and nobody recorded why."
+        return "" if not state.lost else said("Its processes are gone and nobody recorded why.")
     who = "the watch" if failure.rank is None else f"rank {failure.rank}"
     text = f"{failure.failure}, told by {who}: {failure.message}"
     if state.exit_code is not None:
         text = f"{ending(state, state.exit_code)}\n{text}"
     trace = failure.traceback.rstrip().split("\n")[-8:]
-    return wording.many_lines("\n".join([text, *trace]).rstrip())
+    told = [said(line) for line in text.split("\n")]
+    return wording.many_lines("\n".join([*told, *trace]).rstrip())
 
 
 def actions(state: RunState, run: Path) -> list[str]:
@@ -90,7 +96,7 @@ class Faults(ModalScreen[None]):
     Faults > VerticalScroll { width: 120; max-width: 95%; height: auto; max-height: 92%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q,f", "close", "Close", id="faults.close"),
+        Binding("escape,enter,q,f", "close", "Close", id="faults.close", tooltip="Back to the run"),
     ]
 
     def __init__(
@@ -107,11 +113,12 @@ class Faults(ModalScreen[None]):
         with VerticalScroll():
             yield Panel("Health", findings_text(self._findings))
             if failure := failure_text(self._state):
-                yield Panel("How it failed", failure)
+                yield Panel("How it failed", Content(failure))
             if self._log:
                 lines = "\n".join(wording.one_line(line) for line in self._log[-LOG_LINES:])
-                yield Panel("Its last lines", lines)
-            yield Panel("What can be done", "\n".join(actions(self._state, self._run)))
+                yield Panel("Its last lines", Content(lines))
+            told = [said(action) for action in actions(self._state, self._run)]
+            yield Panel("What can be done", Content("\n".join(told)))
 
     def action_close(self) -> None:
         """Back to the run."""

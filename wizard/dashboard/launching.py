@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wizard import wording
 from wizard.dashboard.state import RunState
+from wizard.language import said
 
 STAGES = (
     ("fetching", "model and data here"),
@@ -27,8 +28,8 @@ def launch_lines(state: RunState, now: float) -> list[str]:
         mark = "x" if index < at else ">" if index == at else "."
         seconds = wording.duration(taken[phase]) if phase in taken else ""
         there = _ranks_in(state, order[index:]) if index == at else ""
-        text = done if index < at else phase
-        found.append(f"{mark} {text:<20} {seconds:>8}   {there}".rstrip())
+        text = wording.padded(said(done if index < at else phase), 20)
+        found.append(f"{mark} {text} {seconds:>8}   {said(there)}".rstrip())
     return found
 
 

@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from wizard import wording
 from wizard.dashboard.state import RunState
+from wizard.language import said
 from wizard.widgets.panel import name_box, redraw
 
 SHOWN_EVENTS = 50
@@ -42,7 +43,8 @@ def last_events(state: RunState) -> list[str]:
     found += [(t, phase) for phase, t in _telling(state.phases)]
     found.sort(key=lambda event: event[0], reverse=True)
     return [
-        f"{wording.time_of_day(t)}  {wording.one_line(text)}" for t, text in found[:SHOWN_EVENTS]
+        f"{wording.time_of_day(t)}  {wording.one_line(said(text))}"
+        for t, text in found[:SHOWN_EVENTS]
     ]
 
 

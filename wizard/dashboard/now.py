@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -14,6 +13,7 @@ from wizard.dashboard.health import Finding, verdict
 from wizard.dashboard.predicted import Predicted
 from wizard.dashboard.rank_columns import on_device
 from wizard.dashboard.state import RankState, RunState
+from wizard.language import said, said_value
 
 WIDE = 46
 """Cells from which the plan has a column of its own."""
@@ -40,7 +40,7 @@ def compared(state: RunState, plan: Predicted, now: float) -> list[Compared]:
         _step(state, plan),
         *_memory(state, plan),
         _norm(state, plan),
-        Compared(name="learning rate", now=_said("{:.3g}".format, state.learning_rate)),
+        Compared(name="lr", now=_said("{:.3g}".format, state.learning_rate)),
         _checkpoint(state, now),
         _evaluation(state),
         Compared(name="disk", now=_said(wording.gib, state.disk_free_bytes), note="free"),
@@ -126,7 +126,7 @@ def _checkpoint(state: RunState, now: float) -> Compared:
         return Compared(name="checkpoint")
     last = state.saved[-1]
     size = "" if last.bytes is None else f", {wording.gib(last.bytes)}"
-    step = "the result" if last.step is None else f"step {last.step:,}"
+    step = "the result" if last.step is None else f"at {last.step:,}"
     return Compared(name="checkpoint", now=step, note=f"{wording.duration(now - last.t)} ago{size}")
 
 
@@ -144,25 +144,28 @@ def against_plan(
     state: RunState, plan: Predicted, findings: tuple[Finding, ...], now: float, width: int
 ) -> Content:
     """The box: with a column for the plan where there is room, else the plan's values below."""
-    rows = compared(state, plan, now)
+    rows = [_in_language(row) for row in compared(state, plan, now)]
     wide = width >= WIDE
-    names = max((len(row.name) for row in rows), default=6)
-    amounts = max((len(row.now) for row in rows), default=0)
-    plans = max((len(row.plan) for row in rows), default=0) if wide else 0
+    names = max((wording.cells(row.name) for row in rows), default=6)
+    amounts = max((wording.cells(row.now) for row in rows), default=0)
+    plans = max((wording.cells(row.plan) for row in rows), default=0) if wide else 0
     word = wording.one_line(verdict(findings))
     style = STYLES.get(word.split()[0], "$text-success")
-    parts = [Content.assemble(("health  ", "$foreground-muted"), (word, style))]
+    health = f"{said('health')}  "
+    parts = [Content.assemble((health, "$foreground-muted"), (said(word), style))]
     if plans:
-        head = f"{'':<{names}}  {'now':<{amounts}}  plan"
+        head = f"{'':<{names}}  {wording.padded(said('now'), amounts)}  {said('plan')}"
         parts.append(Content.styled(head, "$foreground-muted"))
     for row in rows:
-        line: list[tuple[str, str] | str] = [(f"{row.name:<{names}}  ", "$foreground-muted")]
-        line.append(f"{row.now:<{amounts}}")
+        line: list[tuple[str, str] | str] = [
+            (f"{wording.padded(row.name, names)}  ", "$foreground-muted")
+        ]
+        line.append(wording.padded(row.now, amounts))
         if wide:
-            line.append(f"  {row.plan:<{plans}}" if plans else "")
+            line.append(f"  {wording.padded(row.plan, plans)}" if plans else "")
             line.append((f"  {row.note}" if row.note else "", "$foreground-muted"))
         elif row.plan:
-            line.append((f"  plan {row.plan}", "$foreground-muted"))
+            line.append((f"  {said('plan')} {row.plan}", "$foreground-muted"))
         elif row.note:
             line.append((f"  {row.note}", "$foreground-muted"))
         parts.append(Content.assemble(*line))
@@ -170,13 +173,22 @@ def against_plan(
     return Content("\n").join(parts)
 
 
+def _in_language(row: Compared) -> Compared:
+    return Compared(
+        name=said(row.name),
+        now=said_value(row.now),
+        plan=said_value(row.plan),
+        note=said_value(row.note),
+    )
+
+
 def _told(findings: tuple[Finding, ...], width: int) -> list[str]:
     """What was found in full words, below the numbers, where there is room."""
     lines: list[str] = []
     for finding in findings[:TOLD]:
-        cause = f"; likely {finding.cause}" if finding.cause else ""
-        text = wording.one_line(f"{finding.what}: {finding.evidence}{cause}")
-        lines += ["", *textwrap.wrap(text, max(width, 20), initial_indent="- ")]
+        cause = f"; {said('likely')} {said(finding.cause)}" if finding.cause else ""
+        text = wording.one_line(f"{said(finding.what)}: {said(finding.evidence)}{cause}")
+        lines += ["", *wording.wrapped(text, max(width, 20), "- ", "")]
     return lines
 
 
@@ -203,7 +215,9 @@ def rank_detail(rank: RankState) -> list[str]:
         (("device", rank.device), ("uuid", rank.uuid)),
         (("last word", None if rank.updated is None else wording.time_of_day(rank.updated)),),
     )
-    lines = ("   ".join(f"{name} {v}" for name, v in group if v is not None) for group in groups)
+    lines = (
+        "   ".join(f"{said(name)} {v}" for name, v in group if v is not None) for group in groups
+    )
     return [line for line in lines if line]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.cells import cell_len
-
 from wizard import wording
 from wizard.dashboard.health_ranks import SLOW_SHARE
 from wizard.dashboard.state import RankState, RunState
+from wizard.language import said, said_value
 from wizard.widgets.table import GAP, SHORTEST, Column
+from wizard.wording import cells as cell_len
 
 DEVICE_CHARS = 20
 MARGIN = 7
@@ -88,7 +88,8 @@ def rank_columns(shown: Shown, width: int, ranks: Sequence[RankState]) -> list[R
 def _needed(columns: Sequence[RankColumn], shown: Shown, ranks: Sequence[RankState]) -> int:
     """Cells that the longest row takes when what is flexible has given way."""
     widths = [
-        max(cell_len(text) for text in (c.column.title, *_cells(c, shown, ranks))) for c in columns
+        max(cell_len(text) for text in (said(c.column.title), *_cells(c, shown, ranks)))
+        for c in columns
     ]
     given = [
         min(width, SHORTEST) if c.column.flexible else width
@@ -98,7 +99,7 @@ def _needed(columns: Sequence[RankColumn], shown: Shown, ranks: Sequence[RankSta
 
 
 def _cells(column: RankColumn, shown: Shown, ranks: Sequence[RankState]) -> list[str]:
-    return [wording.one_line(column.cell(rank, shown)) for rank in ranks]
+    return [wording.one_line(said_value(column.cell(rank, shown))) for rank in ranks]
 
 
 def _number(
@@ -113,7 +114,7 @@ def _number(
 
 
 def _text(title: str, cell: Callable[[RankState], str], from_width: int = 0) -> RankColumn:
-    column = Column(title=title, flexible=True)
+    column = Column(title=title, flexible=True, names=True)
     return RankColumn(column=column, cell=lambda rank, _: cell(rank), from_width=from_width)
 
 

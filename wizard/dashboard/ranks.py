@@ -13,6 +13,7 @@ from wizard import wording
 from wizard.dashboard.health_ranks import SLOW_SHARE
 from wizard.dashboard.rank_columns import MARGIN, RankColumn, Shown, gib, rank_columns
 from wizard.dashboard.state import RankState, RunState
+from wizard.language import said
 from wizard.widgets.panel import name_box, redraw
 from wizard.widgets.table import lines
 
@@ -105,7 +106,7 @@ def legend(shown: Shown) -> str:
     """What the marks in the map mean, of those that are there."""
     state = shown.state
     there = {mark(rank, shown) for rank in state.ranks.values()}
-    return "  ".join(f"{m} {meaning}" for m, (meaning, _) in MARKS.items() if m in there)
+    return "  ".join(f"{m} {said(meaning)}" for m, (meaning, _) in MARKS.items() if m in there)
 
 
 def summary_line(shown: Shown, ranks: Sequence[RankState]) -> str:
@@ -142,7 +143,7 @@ def table(
     found += _drawn(shown, columns, part, width, picked)
     if over:
         rest = [row for row in rows if isinstance(row, RankState) and row not in ranks]
-        more = wording.cut(f"  ... {summary_line(shown, rest)}", width - MARGIN - 5)
+        more = wording.cut(f"  ... {said(summary_line(shown, rest))}", width - MARGIN - 5)
         found.append([(f"{more}   j/k", "$foreground-muted")])
     return found
 
@@ -156,7 +157,7 @@ def _rows(shown: Shown, ranks: Sequence[RankState], order: str) -> list[RankStat
     for rank in ranks:
         hosts.setdefault(rank.host or "unknown host", []).append(rank)
     for host, of_host in hosts.items():
-        rows += [f"{wording.one_line(host)}: {summary_line(shown, of_host)}", *of_host]
+        rows += [f"{wording.one_line(host)}: {said(summary_line(shown, of_host))}", *of_host]
     return rows
 
 

@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from wizard import wording
@@ -29,9 +29,11 @@ from wizard.dashboard.ranks import ORDERS, RankTable, ordered
 from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
 from wizard.dashboard.view import Replay, View, view_of
+from wizard.language import said
 from wizard.problem import Problem
 from wizard.steps import Step
 from wizard.widgets.header import StepHeader
+from wizard.widgets.keyline import KeyLine
 from wizard.widgets.message import MessageLine
 from wizard.widgets.panel import Panel
 from wizard.widgets.question import Question
@@ -106,7 +108,7 @@ class Dashboard(Boxes):
         yield StepHeader(self.STEP if self._in_wizard else None, "watch")
         yield Static(id="summary", markup=False)
         yield Static(id="progress", markup=False)
-        yield Static(against.WAITING, id="situation", markup=False)
+        yield Static(said(against.WAITING), id="situation", markup=False)
         with Horizontal(id="top"):
             yield Chart(id="chart")
             yield Chart(id="chart2", metric=3)
@@ -115,8 +117,10 @@ class Dashboard(Boxes):
         with Horizontal(id="bottom"):
             yield TextBox("Last events", id="events")
             yield LogBox()
-        yield Input(id="filter", placeholder="only lines with this text; empty: all", compact=False)
-        yield Footer(show_command_palette=False)
+        yield Input(
+            id="filter", placeholder=said("only lines with this text; empty: all"), compact=False
+        )
+        yield KeyLine()
         yield MessageLine(self.HINT)
         yield TooSmall()
 
@@ -199,7 +203,7 @@ class Dashboard(Boxes):
     def _show_times(self, state: RunState) -> None:
         """The lines in which time passes though nothing happens."""
         now, width = self._now(), self.size.width
-        self.show("#summary", against.summary(state, self._run.name, now, width))
+        self.show("#summary", against.summary(state, self._name(state), now, width))
         line = (
             self._replay.slider(width - 2)
             if self._replay
@@ -207,7 +211,7 @@ class Dashboard(Boxes):
         )
         self.show("#progress", line)
         situation = "" if self._replay else against.situation(state, now)
-        self.show("#situation", wording.one_line(situation))
+        self.show("#situation", wording.one_line(said(situation)))
         self.query_one("#situation").display = bool(situation)
 
     def watch_picked(self) -> None:
@@ -230,11 +234,18 @@ class Dashboard(Boxes):
         """Nothing to stop once it has ended; no result and no replay before."""
         if isinstance(self.focused, Input) and action not in TYPING_ACTIONS:
             return False
+        if action == "frame":  # a box with the focus scrolls by the same keys
+            return self._replay is not None
         if action in ("next", "replay"):
             return self._newest.ended
         if action == "stop":
             return not self._newest.ended
         return super().check_action(action, parameters)
+
+    def _name(self, state: RunState) -> str:
+        """The folder's name; of a run of several machines it comes after the run's own."""
+        name = self._run.name
+        return state.name if state.name.endswith(f"/{name}") else name
 
     def action_next(self) -> None:
         """To the result."""
@@ -264,8 +275,8 @@ class Dashboard(Boxes):
         """The text, and what the columns shown here mean."""
         shown = Shown(state=self.state, shares=self.view.shares)
         columns = rank_columns(shown, self.size.width, ordered(shown, ORDERS[0])[:12])
-        meanings = [f"{c.column.title}: {c.meaning}" for c in columns if c.meaning]
-        return "\n".join([self.HELP_TEXT, "", *meanings])
+        meanings = [f"{said(c.column.title)}: {said(c.meaning)}" for c in columns if c.meaning]
+        return "\n".join([said(self.HELP_TEXT), "", *meanings])
 
     def action_ranks(self, rows: int) -> None:
         """Move in the table of ranks."""

@@ -10,6 +10,7 @@ from wizard.dashboard.health import Finding, health
 from wizard.dashboard.health_ranks import slowness
 from wizard.dashboard.predicted import Predicted
 from wizard.dashboard.state import RunState
+from wizard.language import said
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +50,9 @@ class Replay:
 
     def slider(self, width: int) -> str:
         """Where in the run it is, over a width."""
-        words = f"REPLAY {wording.time_of_day(self.state.updated or 0.0)}   ←/→ moves, r ends it"
-        room = max(width - len(words) - 6, 9)
+        words = said(
+            f"REPLAY {wording.time_of_day(self.state.updated or 0.0)}   ←/→ moves, r ends it"
+        )
+        room = max(width - wording.cells(words) - 6, 9)
         place = round(room * self.at / max(len(self.frames) - 1, 1))
         return f"[{'-' * place}|{'-' * (room - place)}]   {words}"

@@ -17,6 +17,7 @@ from wizard.answers import Answers
 from wizard.demo.model import ensure_model
 from wizard.demo.report import Outcome, lines
 from wizard.demo.rows import write_rows
+from wizard.language import said
 from wizard.problem import Problem, ProblemError
 from wizard.runner.chat import ChatChild
 from wizard.runner.follow import Follower
@@ -194,7 +195,7 @@ def _in_order(own: Mapping[str, float], run: Mapping[str, float]) -> dict[str, f
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(wording.one_line(text) + "\n")
+    sys.stdout.write(wording.one_line(said(text)) + "\n")
     sys.stdout.flush()
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from wizard import wording
+from wizard.language import said
 
 CHART_WIDTH = 56
 CHART_HEIGHT = 8
@@ -39,8 +40,9 @@ def lines(outcome: Outcome) -> Iterator[str]:
     yield from loss_chart(outcome.losses)
     yield from ("", "Time")
     for stage, seconds in outcome.seconds.items():
-        yield f"  {stage:<18} {wording.duration(seconds):>7}"
-    yield f"  {'together':<18} {wording.duration(sum(outcome.seconds.values())):>7}"
+        yield f"  {wording.padded(said(stage), 18)} {wording.duration(seconds):>7}"
+    together = wording.duration(sum(outcome.seconds.values()))
+    yield f"  {wording.padded(said('together'), 18)} {together:>7}"
     yield ""
     yield memory_line(outcome.result)
 

@@ -181,11 +181,26 @@ def could_fit(spec: Spec, model: Model, budget: Budget) -> bool:
         return False
     if budget.disk_bytes is not None and disk_bytes(case, model) > budget.disk_bytes:
         return False
+    least = _least_bytes(case, model)
+    return least is None or budget.device_bytes is None or least <= budget.device_bytes
+
+
+def least_bytes(spec: Spec, model: Model) -> int | None:
+    """What a rank needs at least, without a step's activations; None where that is not known."""
+    shape = shape_of(model)
+    if shape is None:
+        return None
+    return _least_bytes(
+        Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype]), model
+    )
+
+
+def _least_bytes(case: Case, model: Model) -> int | None:
     setup = _simulated_setup(case, model)
-    if setup is None or budget.device_bytes is None:
-        return True
+    if setup is None:
+        return None
     live = max(at_least(setup) + _beside_bytes(case), loading(setup), saving(setup))
-    return _with_around(live, setup) <= budget.device_bytes
+    return round(_with_around(live, setup))
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:
@@ -237,7 +252,10 @@ def _left_out(
 def _why_closed(model: Model) -> str:
     if not model.architecture:
         return "the model's architecture is unknown"
-    return f"the layers, the adapter or the size of this {model.architecture} are none it knows"
+    return (
+        f"the layers, the adapter, the size or the optimizer of this {model.architecture} are "
+        "none it knows"
+    )
 
 
 def _unknown_shape(spec: Spec, model: Model, budget: Budget) -> Memory:

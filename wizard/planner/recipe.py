@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from wizard.facts import Facts
 from wizard.planner.ledger import Ledger
 from wizard.planner.simulated import ADAPTED_EXPERTS
+from wizard.planner.stage import stage_of, unit_of
 from wizard.wording import counted
 
 QLORA = "QLoRA, arXiv:2305.14314"
@@ -58,9 +59,10 @@ def decide_method(ledger: Ledger, method: str, facts: Facts) -> None:
     full = method == "full"
     rows = facts.dataset.rows if facts.dataset else 0
     rank = RANK_OF_MANY if rows >= MANY_ROWS else RANK
-    enough = f"{counted(rows, 'row')} hold more than a small adapter keeps"
+    unit = unit_of(stage_of(facts, ledger.answers))
+    enough = f"{counted(rows, unit)} hold more than a small adapter keeps"
     if rank == RANK:
-        enough = f"{counted(rows, 'row')}: room for style, format and facts of that many"
+        enough = f"{counted(rows, unit)}: room for style, format and facts of that many"
     ledger.decide(
         "lora_rank",
         rank,
@@ -102,7 +104,7 @@ def decide_schedule(ledger: Ledger, facts: Facts, method: str, stage: str) -> No
     ledger.decide(
         "num_train_epochs",
         epochs,
-        f"{counted(rows, 'row')}: {said}",
+        f"{counted(rows, unit_of(stage))}: {said}",
         changes_with=f"{MANY_ROWS:,} rows or more: two passes; {MOST_ROWS:,}: one",
         source=source,
     )

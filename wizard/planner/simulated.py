@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from engine.rules import joins_rows
 from engine.spec import Spec
 from wizard.facts import Model
 from wizard.plan import MemoryPart
@@ -56,6 +57,7 @@ ATTENTIONS: Mapping[str, Attention] = {
     "sdpa": "sdpa",
     "eager": "eager",
     "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
 }
 OPTIMIZERS: Mapping[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
@@ -64,7 +66,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "paged_adamw_32bit": "adamw_paged",
     "paged_adamw_8bit": "adamw_paged_8bit",
 }
-"""On an accelerator torch's plain AdamW goes through all tensors at once."""
+"""On an accelerator torch's plain AdamW goes through all tensors at once. Steps of the others are
+not simulated; they take about as long as a fused AdamW's."""
 STRATEGIES: Mapping[str, Strategy] = {
     "single": "single",
     "ddp": "ddp",
@@ -128,6 +131,8 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
     A split model's device has its share of the layers, and room for embedding and head both;
     `whole` gives all layers, which is what one step takes time for.
     """
+    if not whole and spec.training.optim not in OPTIMIZERS:
+        return None
     block = block_of(model, shape)
     targets = None if block is None else _targets(spec, block)
     if block is None or targets is None or _counted(block) != shape.parameters:
@@ -141,11 +146,12 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
         stack=_stack(spec),
         method=spec.method.method,
         weight_dtype=spec.model.dtype,
-        micro_batch=micro,
-        length=spec.data.max_length,
+        micro_batch=1 if joins_rows(spec) else micro,
+        length=spec.data.max_length * (micro if joins_rows(spec) else 1),
         checkpointing=training.gradient_checkpointing,
         attention=ATTENTIONS[spec.model.attn_implementation],
-        padded=micro * spec.method.sequences_per_row > 1,
+        # Rows in one sequence have a mask too: what each may see.
+        padded=micro * spec.method.sequences_per_row > 1 or joins_rows(spec),
         accumulates=training.gradient_accumulation_steps > 1,
         lora_rank=spec.method.lora_rank,
         lora_dropout=spec.method.lora_dropout,
@@ -203,10 +209,11 @@ def _stack(spec: Spec) -> Stack:
     deepspeed, half = spec.parallel.strategy in ZERO, spec.model.dtype != "float32"
     return Stack(
         loss_head="chunked",
-        optimizer=OPTIMIZERS[spec.training.optim],
+        optimizer=OPTIMIZERS.get(spec.training.optim, "adamw_fused"),
         autocast=half and not deepspeed,
         adapter_dtype=_adapter_dtype(spec),
-        quantised_sharded=spec.parallel.strategy == "fsdp",
+        adapter_input_cast=spec.method.use_dora,
+        quantised_sharded=spec.parallel.strategy in ("fsdp", "zero3"),
         sync_each_batch=spec.parallel.strategy == "fsdp",
         ddp_bucket_view=True,
         bucket_elements=BUCKET_ELEMENTS,

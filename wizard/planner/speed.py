@@ -273,7 +273,9 @@ def _adapter_flops(setup: Setup) -> float:
 
 def _adapter_bytes(setup: Setup) -> float:
     """Casts of inputs where adapters are float32, scaling and adding of outputs."""
-    each = 10 if setup.stack.adapter_dtype == "float32" else 5
+    stack = setup.stack
+    copied = stack.adapter_dtype == "float32" and (stack.adapter_input_cast or not stack.autocast)
+    each = 10 if copied else 5
     elements = setup.block.layers * _adapter_widths(setup) * setup.tokens
     return elements * each * (2 + _again(setup)) + _merged_bytes(setup)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wizard import paths
-from wizard.facts import Model
+from wizard.facts import Model, module_name
 from wizard.probe import catalog
 from wizard.probe.environment import hub_cache
 from wizard.probe.weights import read_weights
@@ -37,8 +37,10 @@ WORDS = ("model_type", "dtype", "torch_dtype")
 FLAGS = ("tie_word_embeddings",)
 
 
-def read_model(name: str) -> Model:
+def read_model(name: str, *, hub: bool = False) -> Model:
     """Facts of a model: a local folder, a hub id in the local cache, or the shipped table.
+
+    `hub` asks the hub about one that is in none of them.
 
     Raises ProblemError, saying what to do, when there is no such model or it cannot be used.
     """
@@ -54,6 +56,10 @@ def read_model(name: str) -> Model:
     cached = cached_folder(name, os.environ)
     if cached is not None:
         return _from_folder(name, cached)
+    if hub and catalog.model(name) is None:
+        from wizard.probe.hub import read_hub_model  # which reads a configuration as is done here
+
+        return read_hub_model(name, os.environ)
     return _from_table(name)
 
 
@@ -80,11 +86,22 @@ def _from_folder(name: str, folder: Path) -> Model:
         quantized=quantized,
         vision=_vision(config),
         has_chat_template=_has_chat_template(folder),
+        modules=_modules(weights.dimensions, 1),
+        matrices=_modules(weights.dimensions, 2),
         disk_bytes=weights.file_bytes,
         licence=_licence(folder),
         source="safetensors headers",
         **_shape(text),
     )
+
+
+def _modules(tensors: Mapping[str, int], least: int) -> tuple[str, ...]:
+    """Modules that have a tensor of so many dimensions, or more.
+
+    None are named where there are experts, which the library joins while it loads them.
+    """
+    names = {module_name(n.rpartition(".")[0]) for n, size in tensors.items() if size >= least}
+    return () if any("expert" in name for name in names) else tuple(sorted(filter(None, names)))
 
 
 def of_config(name: str, config: Mapping[str, Any], **known: Any) -> Model:
@@ -306,7 +323,8 @@ def _unknown(name: str) -> ProblemError:
     return _refused(
         "not a folder here, not in the local hub cache and not in the table of known models",
         name,
-        f"{hint}download it (hf download {name}), then give its folder",
+        f"{hint}--hub asks the hub, as in `tunewright model show {name} --hub`; or download it (hf "
+        f"download {name}), then give its folder",
     )
 
 

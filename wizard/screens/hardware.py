@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
@@ -16,6 +16,7 @@ from textual.widgets import Static
 from wizard import overview, wording
 from wizard.answers import Answers
 from wizard.facts import Device, Facts, Host
+from wizard.language import said
 from wizard.problem import Problem, ProblemError
 from wizard.screens.machines import pick_machine
 from wizard.screens.verbs import Machines
@@ -23,7 +24,7 @@ from wizard.steps import Machine, Step
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
-from wizard.widgets.table import Column, Rows, lines, pairs
+from wizard.widgets.table import Column, Rows, Table, pairs
 
 Probe: TypeAlias = Callable[[Callable[[Facts], None]], Facts]
 """Looks at the machine; calls back, in its own thread, with the facts known so far."""
@@ -31,7 +32,7 @@ Probe: TypeAlias = Callable[[Callable[[Facts], None]], Facts]
 COLUMNS = (
     Column(title="use"),
     Column(title="id", right=True),
-    Column(title="name", flexible=True, keep_end=True),
+    Column(title="name", flexible=True, keep_end=True, names=True),
     Column(title="free GiB", right=True),
     Column(title="total GiB", right=True),
     Column(title="arch", right=True),
@@ -61,7 +62,7 @@ class HardwarePage(Page[Machine]):
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.HARDWARE
-    QUESTION = "What this machine can train with. Nothing is changed on this page."
+    QUESTION = "What this machine can train with. Nothing is changed."
     HINT = "Enter goes on to the model. Space skips a device. A ? was not reported."
     HELP_TEXT = (
         "One row per accelerator a rank can own; where there is little room, one for several of a "
@@ -71,6 +72,10 @@ class HardwarePage(Page[Machine]):
         "otherwise, the largest group of one kind. PgDn scrolls. p plans for a machine that you do "
         "not have: everything but the start works."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "rows": "A device a row. Space, or a click on the marked row, uses or skips it; free is "
+        "what a run may use now, arch the compute capability, bf16 whether it has it in hardware."
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "probe", "Probe again", id="hardware.probe", tooltip="Look again"),
         Binding("space", "use", "Use/skip", id="hardware.use", tooltip="Use or skip a device"),
@@ -98,11 +103,10 @@ class HardwarePage(Page[Machine]):
         probe: Probe,
         facts: Facts | None,
         *,
-        first: bool,
         devices: tuple[int, ...] | None = None,
         machines: Machines | None = None,
     ) -> None:
-        super().__init__(first=first)
+        super().__init__()
         self._probe = probe
         self._facts = facts
         self._devices = devices
@@ -113,8 +117,7 @@ class HardwarePage(Page[Machine]):
     def body(self) -> ComposeResult:
         """Devices, what is wrong, links, host, software."""
         with Box("Devices", id="devices"):
-            yield Static(id="head", markup=False)
-            yield Rows(id="rows")
+            yield Table()
             yield Static(id="remarks", markup=False)
         yield Panel("Checks", id="checks")
         yield Panel("Links", id="links")
@@ -185,6 +188,10 @@ class HardwarePage(Page[Machine]):
         self.message.rest()
         self._show(facts)
 
+    def row_taken(self) -> None:
+        """A click on the marked device uses or skips it."""
+        self.action_use()
+
     def action_what_if(self) -> None:
         """Ask for a machine and take it instead of this one; `r` comes back."""
 
@@ -239,15 +246,13 @@ class HardwarePage(Page[Machine]):
         box, table = self.query_one("#devices"), self.query_one(Rows)
         if self.busy and not facts.accelerators:
             name_box(box, "Devices")
-            self.show("#head", "looking for accelerators")
+            self.show("#remarks", "looking for accelerators")
             return
         columns = WIDE_COLUMNS if wide and facts.accelerators else COLUMNS
         used = None if self.busy else used_devices(facts, self._devices)
         rows = [_row(group, used)[: len(columns)] for group in self._rows(facts)]
-        head, *rest = lines(columns, rows, max(self.size.width - 9, 40))
-        self.show("#head", Content.styled("  " + head, "$foreground-muted"))
-        table.show(rest, min(table.highlighted or 0, len(rest) - 1))
-        self.show("#remarks", "\n".join(map(wording.one_line, _remarks(facts))))
+        self.query_one(Table).show(columns, rows, min(table.highlighted or 0, len(rows) - 1))
+        self.show("#remarks", "\n".join(wording.one_line(said(one)) for one in _remarks(facts)))
         self.query_one("#remarks").display = bool(_remarks(facts))
         where = f" of {facts.machine}, not this machine" if facts.machine else ""
         note = "" if wide else _links_in_short(facts)
@@ -261,7 +266,7 @@ class HardwarePage(Page[Machine]):
         found = [*overview.island_lines(facts), *overview.link_lines(facts)]
         panel.display = wide and bool(facts.links)
         name_box(panel, "Links", "islands, then what joins them")
-        panel.show(Content("\n".join(map(wording.one_line, found))))
+        panel.show(Content("\n".join(wording.one_line(said(line)) for line in found)))
 
 
 def used_devices(facts: Facts, devices: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -353,6 +358,6 @@ def _host(host: Host, wide: bool) -> overview.Pairs:
 def _checks(facts: Facts, *, looking: bool) -> Content:
     """Problems, the gravest first."""
     if not facts.problems:
-        return Content("looking" if looking else "ok: nothing found that stands in the way")
+        return Content(said("looking" if looking else "ok: nothing found that stands in the way"))
     problems = sorted(facts.problems, key=lambda problem: GRAVITY[problem.severity])
     return Content("\n").join([problem_line(problem) for problem in problems])

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from wizard.answers import Answers
+from wizard.language import said
 from wizard.screens.verbs import RunSummary
 from wizard.widgets.page import Page
 from wizard.widgets.table import Rows
@@ -30,11 +31,12 @@ class StartPage(Page[Path | Literal["new", "continue"]]):
         "left are kept until a run is started from them; n begins without them."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Leave", id="page.back", tooltip="Leave the wizard"),
         Binding("n", "new", "New run", id="start.new", tooltip="Begin a new run"),
     ]
 
     def __init__(self, runs: tuple[RunSummary, ...], kept: Answers | None = None) -> None:
-        super().__init__(first=True)
+        super().__init__()
         self._runs = runs
         self._kept = kept
 
@@ -45,8 +47,8 @@ class StartPage(Page[Path | Literal["new", "continue"]]):
     def on_mount(self) -> None:
         """Fill in the rows."""
         rows = self.query_one(Rows)
-        kept = [f"continue: {in_short(self._kept)}"] if self._kept else []
-        rows.show([*kept, *(run.line() for run in self._runs)])
+        kept = [said(f"continue: {in_short(self._kept)}")] if self._kept else []
+        rows.show([*kept, *(said(run.line()) for run in self._runs)])
         rows.focus()
 
     def action_next(self) -> None:

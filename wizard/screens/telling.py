@@ -11,6 +11,7 @@ from textual.content import Content
 
 from wizard import wording
 from wizard.facts import Dataset, Model
+from wizard.language import said
 from wizard.widgets import sample
 from wizard.widgets.prompt import Prompt
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from wizard.screens.verbs import DataPreview
 
 COLUMNS = "columns"
+DROPPED = "max_dropped_percent"
+OF_ROWS = frozenset({COLUMNS, DROPPED})
+"""Settings that go with one set of data and no other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,11 +124,11 @@ def column_prompt(dataset: Dataset | None, value: str | None) -> Prompt:
 def column_help(dataset: Dataset | None) -> Content:
     """How columns are mapped, and which there are."""
     rows = dataset.first_rows if dataset else ()
-    said = "ours=theirs, separated by commas: instruction=question,output=answer"
+    how = said("ours=theirs, separated by commas: instruction=question,output=answer")
     if not rows:
-        return Content(said)
+        return Content(how)
     shown = [f"{key}: {wording.cut(value, 50)}" for key, value in rows[0].items()]
-    return Content("\n".join([said, "", "the first row has", *map(wording.one_line, shown)]))
+    return Content("\n".join([how, "", said("the first row has"), *map(wording.one_line, shown)]))
 
 
 def _line_of(where: str) -> int | None:
@@ -157,7 +161,7 @@ def estimated(dataset: Dataset | None) -> str:
 def first_row(rows: Sequence[Mapping[str, object]]) -> Content:
     """The first row as people read it: who says what."""
     if not rows:
-        return Content("none")
+        return Content(said("none"))
     parts = [
         Content.assemble((f"{wording.one_line(who)}\n", "bold $primary"), wording.many_lines(text))
         for who, text in _turns(rows[0])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from wizard import wording
+from wizard.language import said
 from wizard.settings import Setting
 from wizard.widgets.table import pairs
 
@@ -31,7 +32,7 @@ def about(setting: Setting, decision: Decision | None) -> Content:
     rows += [("accepts", setting.accepts), ("by itself", default), ("names", names(setting))]
     title = Content.styled(f"{setting.name}   ", "bold")
     return Content("\n").join(
-        [title.append(f"[{setting.table}]"), Content(setting.about), pairs(rows)]
+        [title.append(f"[{setting.table}]"), Content(said(setting.about)), pairs(rows)]
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from wizard import wording
+from wizard.language import said
 from wizard.widgets.memory import made_of, margin
 from wizard.widgets.message import problem_line
 from wizard.widgets.plans import eta_seconds, values_of
@@ -17,11 +18,19 @@ if TYPE_CHECKING:
     from wizard.facts import Facts
     from wizard.plan import Plan
 
+ROOMY = 80
+"""Cells from which on the bar is long."""
+
 
 def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
     """The plan as it was taken beside the plan of the settings as they are."""
+    bar = 16 if width >= ROOMY else 8
     rows = [
-        ("memory", *_both(before, now, lambda p: wording.gib(p.memory.device_bytes)), _room(now)),
+        (
+            "memory",
+            *_both(before, now, lambda p: wording.gib(p.memory.device_bytes)),
+            _room(now, bar),
+        ),
         ("speed", *_both(before, now, lambda p: wording.speed(p.tokens_per_second)), _batch(now)),
         ("steps", *_both(before, now, lambda p: wording.count(p.steps)), ""),
         ("time", *_both(before, now, lambda p: wording.duration(eta_seconds(p))), "predicted"),
@@ -34,7 +43,8 @@ def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
         Column(title="", flexible=True),
     )
     head, *body = lines(columns, rows, max(width, 40))
-    changed = Content(wording.one_line(f"changed  {', '.join(_changed(before, now)) or 'nothing'}"))
+    changes = ", ".join(_changed(before, now)) or said("nothing")
+    changed = Content(wording.one_line(f"{said('changed')}  {changes}"))
     problems = [problem_line(problem) for problem in now.problems]
     table = [Content.styled(head, "$foreground-muted"), *map(Content, body)]
     return Content("\n").join([*table, changed, *problems])
@@ -44,11 +54,11 @@ def _both(before: Plan, now: Plan, number: Callable[[Plan], str]) -> tuple[str, 
     return number(before), number(now)
 
 
-def _room(plan: Plan) -> str:
+def _room(plan: Plan, bar: int) -> str:
     memory = plan.memory
     said = ", ".join(filter(None, ("fits" if plan.fits else "does not fit", margin(plan))))
     budget = f"of {wording.gib(memory.device_budget_bytes)}"
-    return " ".join(filter(None, (budget, made_of(memory, 16), said)))
+    return " ".join(filter(None, (budget, made_of(memory, bar), said)))
 
 
 def _batch(plan: Plan) -> str:

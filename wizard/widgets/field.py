@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from wizard import wording
+from wizard.language import said
 
 WRONG = "error: see below"
 
@@ -67,7 +68,7 @@ class Field(HorizontalGroup):
 
     def compose(self) -> ComposeResult:
         """Label, input, note."""
-        yield Static(self._label, classes="label", markup=False)
+        yield Static(said(self._label), classes="label", markup=False)
         yield Value(self._text, self._planned, self._keys)
         yield Static(_muted(self._note), classes="note", markup=False)
 
@@ -77,6 +78,15 @@ class Field(HorizontalGroup):
         if event.value != self._text:
             self._text = event.value
             self.post_message(self.Edited(self.setting, event.value))
+
+    @property
+    def label(self) -> str:
+        """What stands before the value."""
+        return self._label
+
+    def set_label_width(self, cells: int) -> None:
+        """Room for the label; all fields of a page have the same."""
+        self.query_one(".label").styles.width = cells
 
     def set_text(self, text: str) -> None:
         """Another value than the user typed, which is told to nobody."""
@@ -93,9 +103,9 @@ class Field(HorizontalGroup):
     def refuse(self, wrong: bool) -> None:
         """Mark the value as wrong, or as good."""
         self.set_class(wrong, "-wrong")
-        note = Content.styled(WRONG, "bold $text-error") if wrong else _muted(self._note)
+        note = Content.styled(said(WRONG), "bold $text-error") if wrong else _muted(self._note)
         self.query_one(".note", Static).update(note)
 
 
 def _muted(text: str) -> Content:
-    return Content.styled(wording.one_line(text), "$foreground-muted")
+    return Content.styled(wording.one_line(said(text)), "$foreground-muted")

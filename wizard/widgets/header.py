@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from textual.content import Content
 from textual.widget import Widget
 
+from wizard import wording
+from wizard.language import said
 from wizard.steps import ORDER, Step
 
 FULL_WIDTH = 120
@@ -32,12 +34,12 @@ class StepHeader(Widget):
         """The line for the current width."""
         brand = ("tunewright", "bold $primary")
         if self._step is None:
-            return Content.assemble(brand, f"   {self._place}")
+            return Content.assemble(brand, f"   {said(self._place)}")
         if self.size.width >= FULL_WIDTH:
             return Content.assemble(brand, "   ", *self._full(self._step))
-        here = f"   step {self._step.number} of {len(ORDER)}   "
-        name = f"{self._step.value:<10}"
-        return Content.assemble(brand, here, (name, "bold"), *self._short(self._step))
+        here = said(f"step {self._step.number} of {len(ORDER)}")
+        name = wording.padded(said(self._step.value), 10)
+        return Content.assemble(brand, f"   {here}   ", (name, "bold"), *self._short(self._step))
 
     def _short(self, here: Step) -> list[tuple[str, str]]:
         gap = " " if self.size.width >= ROOM_FOR_GAPS else ""
@@ -48,7 +50,7 @@ class StepHeader(Widget):
     def _full(self, here: Step) -> list[tuple[str, str]]:
         return [
             (
-                f"[{self._mark(step, here).replace('.', ' ')}] {step.number} {step.value}   ",
+                f"[{self._mark(step, here).replace('.', ' ')}] {step.number} {said(step.value)}   ",
                 _style(step, here),
             )
             for step in ORDER

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from textual.content import Content
 
+from wizard.language import said
 from wizard.widgets.sheet import Sheet
 from wizard.widgets.table import pairs
 
@@ -34,4 +35,5 @@ class Help(Sheet):
     """
 
     def __init__(self, title: str, text: str, keys: tuple[tuple[str, str], ...]) -> None:
-        super().__init__(title, Content.assemble(text, "\n\n", pairs(keys)) if keys else text)
+        told = pairs([(key, said(does)) for key, does in keys])
+        super().__init__(title, Content.assemble(said(text), "\n\n", told) if keys else text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wizard import wording
+from wizard.language import said
 from wizard.widgets.table import Column, lines
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def parts_table(memory: Memory, width: int) -> str:
         for part in memory.parts
     ]
     total = ("total", wording.gib(memory.device_bytes), "")
-    moment = [f"the peak is in {memory.moment}"] if memory.moment else []
+    moment = [said(f"the peak is in {memory.moment}")] if memory.moment else []
     return "\n".join([*lines(columns, [*rows, total], width)[1:], *moment])

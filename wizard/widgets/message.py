@@ -9,6 +9,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from wizard import wording
+from wizard.language import said, said_problem
 from wizard.problem import Problem
 
 NOTICED_SECONDS = 0.1
@@ -20,7 +21,8 @@ COLOURS = {"error": "bold $text-error", "warning": "bold $text-warning", "info":
 def problem_line(problem: Problem) -> Content:
     """A problem as text, its gravity as a word first."""
     return Content.assemble(
-        (f"{WORDS[problem.severity]}: ", COLOURS[problem.severity]), wording.one_line(problem)
+        (f"{said(WORDS[problem.severity])}: ", COLOURS[problem.severity]),
+        wording.one_line(said_problem(problem)),
     )
 
 
@@ -32,7 +34,7 @@ class MessageLine(Static):
     """
 
     def __init__(self, hint: str) -> None:
-        super().__init__(hint, markup=False)
+        super().__init__(said(hint), markup=False)
         self._hint = hint
         self._timer: Timer | None = None
         self._resting = True
@@ -44,7 +46,7 @@ class MessageLine(Static):
         """Back to the hint."""
         self._end()
         self._resting = True
-        self.update(Content.styled(wording.many_lines(self._hint), "$foreground-muted"))
+        self.update(Content.styled(wording.many_lines(said(self._hint)), "$foreground-muted"))
 
     def hint(self, text: str) -> None:
         """Another hint from now on; it shows at once unless something else is told."""
@@ -56,7 +58,7 @@ class MessageLine(Static):
     def say(self, text: str) -> None:
         """Tell something in words."""
         self._end()
-        self.update(Content(wording.one_line(text)))
+        self.update(Content(wording.one_line(said(text))))
 
     def refuse(self, problem: Problem) -> None:
         """Tell what is wrong, where, and how to fix it."""
@@ -75,7 +77,7 @@ class MessageLine(Static):
                 return
             waited = time.monotonic() - began
             told = f" {wording.duration(waited)}" if waited >= 1 else ""
-            self.update(Content(f"{wording.one_line(subject)} ...{told}"))
+            self.update(Content(f"{wording.one_line(said(subject))} ...{told}"))
 
         def begin() -> None:
             tell()

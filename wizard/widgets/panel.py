@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len
 from textual.containers import VerticalGroup
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
 from wizard import wording
+from wizard.language import said
+from wizard.wording import cells as cell_len
 
 
 def name_box(box: Widget, title: str, note: str = "") -> None:
     """Title a box, and note something at its lower edge, as plain text."""
-    upper, lower = Content(wording.one_line(title)), Content(wording.one_line(note))
+    upper, lower = (Content(wording.one_line(said(text))) for text in (title, note))
     if upper.markup != box.border_title:
         box.border_title = upper
     if lower.markup != (box.border_subtitle or ""):
@@ -66,9 +67,10 @@ class Panel(Static):
         id: str | None = None,  # noqa: A002 – Textual's own name
         classes: str | None = None,
     ) -> None:
-        super().__init__(content, id=id, classes=classes, markup=False)
+        shown = said(content) if isinstance(content, str) else content
+        super().__init__(shown, id=id, classes=classes, markup=False)
         name_box(self, title)
 
     def show(self, content: Content | str) -> None:
-        """Replace the text, if it changed."""
-        redraw(self, content)
+        """Replace the text, if it changed; a text that others wrote comes as Content."""
+        redraw(self, said(content) if isinstance(content, str) else content)

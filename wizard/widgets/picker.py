@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 
+from wizard.language import said
 from wizard.widgets.panel import Panel, name_box
 from wizard.widgets.table import Rows
 
@@ -58,10 +59,10 @@ class Picker(ModalScreen[str | None]):
     Picker #detail.-some { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "Choose", id="picker.take", priority=True),
-        Binding("escape", "cancel", "Cancel", id="picker.cancel"),
-        Binding("down", "move(1)", "Next", id="picker.down", priority=True),
-        Binding("up", "move(-1)", "Previous", id="picker.up", priority=True),
+        Binding("enter", "take", "Choose", id="picker.take", priority=True, tooltip="Take it"),
+        Binding("escape", "cancel", "Cancel", id="picker.cancel", tooltip="Back without choosing"),
+        Binding("down", "move(1)", "Next", id="picker.down", priority=True, tooltip="Next row"),
+        Binding("up", "move(-1)", "Previous", id="picker.up", priority=True, tooltip="Row before"),
     ]
 
     def __init__(
@@ -83,7 +84,7 @@ class Picker(ModalScreen[str | None]):
         """Field, rows, and the marked one in full."""
         with Vertical() as box:
             name_box(box, self._heading, "Enter takes the marked row   Esc cancels")
-            yield Input(placeholder=self._hint, compact=True)
+            yield Input(placeholder=said(self._hint), compact=True)
             yield Rows()
             yield Panel("", id="detail")
 
@@ -105,6 +106,10 @@ class Picker(ModalScreen[str | None]):
             self.query_one("#detail", Panel).show(
                 self._detail(self._found[event.option_index].value)
             )
+
+    def on_rows_clicked(self) -> None:
+        """A click chooses."""
+        self.action_take()
 
     def action_move(self, rows: int) -> None:
         """Mark another row."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
 from textual.content import Content
 
 from wizard import wording
+from wizard.language import said, said_value
 from wizard.widgets.memory import fit_word, made_of, margin
 from wizard.widgets.table import Column, lines
+from wizard.wording import cells as cell_len
 
 if TYPE_CHECKING:
     from wizard.facts import Facts
@@ -52,6 +52,34 @@ def speed_line(plan: Plan) -> str:
         f"{wording.speed(plan.tokens_per_second)}, about {wording.duration(eta_seconds(plan))} "
         f"predicted{energy}{cost}{limit}"
     )
+
+
+def tied(plan: Plan, plans: Sequence[Plan]) -> list[str]:
+    """Why it comes before plans of its method that are quicker: times this near are the same."""
+    from wizard.planner.ranking import SAME_TIME  # loaded by then
+
+    if not plan.fits or plan.step_seconds is None:
+        return []
+    below = plans[plans.index(plan) + 1 :]
+    quicker = [
+        100 * (_row_seconds(plan) / _row_seconds(other) - 1)
+        for other in below
+        if other.fits
+        and other.step_seconds
+        and _row_seconds(other) < _row_seconds(plan)
+        and _row_seconds(plan) <= (1 + SAME_TIME) * _row_seconds(other)
+    ]
+    if not quicker:
+        return []
+    return [
+        f"a tie: times within {100 * SAME_TIME:.0f} % are as fast as each other, and the simpler "
+        f"way comes first (below: up to {max(quicker):.0f} % quicker)"
+    ]
+
+
+def _row_seconds(plan: Plan) -> float:
+    """Batches may differ."""
+    return (plan.step_seconds or 0.0) / plan.spec.training.effective_batch_size
 
 
 def plan_table(
@@ -120,7 +148,7 @@ def explanation(plan: Plan, facts: Facts, width: int, changes: Sequence[Change] 
     """Every number of a plan with its formula and inputs; `changes` is None until they are made."""
     return Content("\n").join(
         [
-            Content.styled(wording.one_line(plan.title), "bold"),
+            Content.styled(wording.one_line(said(plan.title)), "bold"),
             *_memory_explained(plan.memory, width),
             *_time_explained(plan, facts, width),
             *_moved_by(plan, changes, width),
@@ -144,7 +172,7 @@ def _memory_explained(memory: Memory, width: int) -> list[Content]:
     )
     peaks = ", ".join(f"{name} {wording.gib(size)}" for name, size in memory.moments)
     moments = [("moments", "", f"tensors at the peak of each: {peaks}")] if peaks else []
-    left_out = [Content(f"not in it: {wording.one_line(part)}") for part in memory.left_out]
+    left_out = [Content(wording.one_line(said(f"not in it: {part}"))) for part in memory.left_out]
     return [*_section("Memory of a rank", [*rows, total, *moments, budget, host], width), *left_out]
 
 
@@ -207,7 +235,7 @@ def _moved_by(plan: Plan, changes: Sequence[Change] | None, width: int) -> list[
 
 def _moved(before: Plan, change: Change) -> tuple[str, str]:
     if change.plan is None:
-        return "", wording.one_line(change.why_not)
+        return "", change.why_not
     now = change.plan
     more = (now.memory.device_bytes - before.memory.device_bytes) / wording.GIB
     fits = "fits" if now.fits else "does not fit"
@@ -217,15 +245,22 @@ def _moved(before: Plan, change: Change) -> tuple[str, str]:
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]], width: int) -> list[Content]:
     """Name, number and formula; a long formula goes on below itself."""
+    rows = [(_indented(name), said_value(number), said(formula)) for name, number, formula in rows]
     names = max(cell_len(name) for name, _, _ in rows)
     numbers = max(cell_len(number) for _, number, _ in rows)
     room = max(width - names - numbers - 4, 20)
-    found = [Content(""), Content.styled(title, "$primary")]
+    found = [Content(""), Content.styled(said(title), "$primary")]
     for name, number, formula in rows:
-        first, *others = textwrap.wrap(wording.one_line(formula), room) or [""]
-        found.append(Content(f"{name:<{names}}  {number:>{numbers}}  {first}"))
+        first, *others = wording.wrapped(wording.one_line(formula), room) or [""]
+        head = f"{wording.padded(name, names)}  {wording.padded(number, numbers, right=True)}"
+        found.append(Content(f"{head}  {first}"))
         found += [Content(" " * (names + numbers + 4) + other) for other in others]
     return found
+
+
+def _indented(name: str) -> str:
+    """A name said, as far in as it was."""
+    return " " * (len(name) - len(name.lstrip())) + said(name.strip())
 
 
 def comparison(first: Plan, second: Plan, width: int) -> Content:
@@ -271,10 +306,10 @@ def _differing(first: Plan, second: Plan) -> list[tuple[str, str, str]]:
 def _reasons(first: Plan, second: Plan, settings: Sequence[str]) -> list[Content]:
     found = []
     for plan in (first, second):
-        found.append(Content.styled(wording.one_line(plan.title), "bold"))
-        found += [Content(f"  {wording.one_line(reason)}") for reason in plan.why]
+        found.append(Content.styled(wording.one_line(said(plan.title)), "bold"))
+        found += [Content(f"  {wording.one_line(said(reason))}") for reason in plan.why]
         found += [
-            Content(f"  {name}: {wording.one_line(plan.reasons[name])}")
+            Content(f"  {name}: {wording.one_line(said(plan.reasons[name]))}")
             for name in settings
             if name in plan.reasons
         ]
@@ -287,7 +322,7 @@ def _section_of_two(
     wide = Column(title="", flexible=True, keep_end=True)
     named = [("", *heads), *rows] if any(heads) else rows
     aligned = lines((Column(title=""), wide, wide), named, max(width, 40))[1:]
-    titled = [Content(""), Content.styled(title, "$primary")] if title else []
+    titled = [Content(""), Content.styled(said(title), "$primary")] if title else []
     return [*titled, *map(Content, aligned)]
 
 

@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from wizard import wording
+from wizard.language import said
 from wizard.widgets.table import Rows
 
 
@@ -25,8 +26,10 @@ class Question(ModalScreen[int | None]):
     Question Static { margin-bottom: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "Choose", id="question.take", priority=True),
-        Binding("escape", "cancel", "Cancel", id="question.cancel"),
+        Binding("enter", "take", "Choose", id="question.take", priority=True, tooltip="Take it"),
+        Binding(
+            "escape", "cancel", "Cancel", id="question.cancel", tooltip="Back without choosing"
+        ),
     ]
 
     def __init__(self, text: str, choices: Sequence[str]) -> None:
@@ -37,14 +40,18 @@ class Question(ModalScreen[int | None]):
     def compose(self) -> ComposeResult:
         """Text and choices."""
         with Vertical():
-            yield Static(Content(wording.one_line(self._text)), markup=False)
+            yield Static(Content(wording.one_line(said(self._text))), markup=False)
             yield Rows()
 
     def on_mount(self) -> None:
         """Fill in the choices and start on the first."""
         rows = self.query_one(Rows)
-        rows.show(self._choices)
+        rows.show([said(choice) for choice in self._choices])
         rows.focus()
+
+    def on_rows_clicked(self) -> None:
+        """A click chooses."""
+        self.action_take()
 
     def action_take(self) -> None:
         """Leave with the marked choice."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from textual.content import Content
 
 from wizard import wording
+from wizard.language import said
 
 View = Literal["rendered", "raw", "tokens"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -61,7 +62,7 @@ def in_numbers(sample: Mapping[str, Any]) -> str:
     """Where a sample is from, its tokens, and how many of them are learnt."""
     learnt = wording.percent(sample["trained"], sample["tokens"])
     cut = f", cut from {sample['length']:,}" if sample["cut"] else ""
-    return (
+    return said(
         f"{sample['unit']} {sample['line']}: {sample['tokens']:,} tokens{cut}, "
         f"{sample['trained']:,} learnt ({learnt})"
     )
@@ -88,7 +89,8 @@ def spread(report: Mapping[str, Any]) -> str:
         return ""
     named = "  ".join(f"{name} {lengths[name]:,}" for name in ("p50", "p95", "max"))
     learnt = wording.percent(report["trained_tokens"], report["total_tokens"])
-    return f"{named}\nlearnt {report['trained_tokens']:,} of {report['total_tokens']:,} ({learnt})"
+    told = f"learnt {report['trained_tokens']:,} of {report['total_tokens']:,} ({learnt})"
+    return f"{named}\n{said(told)}"
 
 
 def cuts_table(
@@ -99,9 +101,9 @@ def cuts_table(
     lines = []
     for length, cut in sorted(cuts.items()):
         share = f"({wording.percent(cut, rows)})" if cut else ""
-        said = f"cuts {cut:,} {share}" if cut else "cuts none"
+        told = wording.padded(said(f"cuts {cut:,} {share}" if cut else "cuts none"), 16)
         mark = " <" if length == chosen else ""
-        lines.append(f"{length:>{width},}  {said:<16} {memory.get(length, ''):>9}{mark}".rstrip())
+        lines.append(f"{length:>{width},}  {told} {memory.get(length, ''):>9}{mark}".rstrip())
     if chosen is None:
-        lines.append("not fixed: planned to cover the longest row; c fixes it")
+        lines.append(said("not fixed: planned to cover the longest row; c fixes it"))
     return "\n".join(lines)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widget import Widget
 
+from wizard.language import said
+
 NEEDED_WIDTH, NEEDED_HEIGHT = 60, 16
 
 
@@ -22,8 +24,10 @@ class TooSmall(Widget):
         """What is needed and what there is."""
         size = self.app.size
         return Content(
-            f"This screen needs {NEEDED_WIDTH} x {NEEDED_HEIGHT}; "
-            f"you have {size.width} x {size.height}.\n"
-            "Make the terminal larger. A run is not affected.\n"
-            "Ctrl+Q  leave (a run goes on)"
+            said(
+                f"This screen needs {NEEDED_WIDTH} x {NEEDED_HEIGHT}; "
+                f"you have {size.width} x {size.height}.\n"
+                "Make the terminal larger. A run is not affected.\n"
+                "Ctrl+Q  leave (a run goes on)"
+            )
         )

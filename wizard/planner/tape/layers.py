@@ -282,7 +282,8 @@ class Decoder:
         if matrix.adapter is None:
             return result
         before = result.width
-        x = cast(self.tape, x, matrix.adapter[0].width)
+        if self.setup.stack.adapter_input_cast or not self.tape.autocasts:
+            x = cast(self.tape, x, matrix.adapter[0].width)
         scaled = self._adapted(matrix, matrix.adapter, x)
         result = add(self.tape, result, scaled)
         del scaled

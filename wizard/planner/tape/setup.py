@@ -89,6 +89,9 @@ class Stack:
     """bfloat16 autocast, as `bf16=True` gives it."""
     adapter_dtype: Dtype = "float32"
     """PEFT makes float32 adapters; TRL on 4-bit weights, and ZeRO-3, bfloat16 ones."""
+    adapter_input_cast: bool = True
+    """PEFT copies an adapter's input to the adapter's number format before autocast does; where
+    the trainer tells it not to, the copy is never made."""
     kbit_preparation: bool = False
     """`prepare_model_for_kbit_training`: what is not 4-bit becomes float32."""
     float32_outputs: bool = True

@@ -184,9 +184,12 @@ def _gathered_zero3(setup: Setup, states: States) -> int:
     """DeepSpeed keeps what it will need again soon, and fetches ahead."""
     width = DTYPE_BYTES[setup.weight_dtype]
     head, layer = setup.block.vocab * setup.block.hidden, _layer_elements(setup)
-    prefetch = min(PREFETCH_ELEMENTS, 9 * _bucket(setup) // 10)
-    kept = max(min(states.parameters, setup.stack.live_parameters), head)
-    return min(states.parameters, kept + layer + prefetch) * width
+    prefetch, elements = min(PREFETCH_ELEMENTS, 9 * _bucket(setup) // 10), states.parameters
+    if setup.method == "qlora":
+        # 4-bit weights are packed into elements of the others' format, which are counted.
+        elements, layer = states.weights // width, _unit(setup) // width
+    kept = max(min(elements, setup.stack.live_parameters), head)
+    return min(elements, kept + layer + prefetch) * width
 
 
 def _layer_elements(setup: Setup) -> int:

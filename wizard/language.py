@@ -1,0 +1,344 @@
+"""English texts → the reader's language: which one that is, and each text in it where it is shown.
+
+The program says everything in English. What a person reads goes through `said` on its way out;
+what is written to files, for programs or for a bug report does not. A catalogue is one file,
+`wizard/locale/LANGUAGE.po`, whose msgids are the texts of the source with `{0}`, `{1}` where they
+hold a value; `python -m tests.texts` brings it up to date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from wizard.problem import Problem, ProblemError
+
+if TYPE_CHECKING:
+    import polib
+
+ENGLISH: Final = "en"
+CATALOGUES = Path(__file__).parent / "locale"
+VARIABLE = "TUNEWRIGHT_LANG"
+OF_THE_SYSTEM = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+FRAGMENT = "fragment"
+"""Context of a word that is a word of ours wherever it stands for a whole value."""
+LONGEST = 2000
+"""Characters of a line that is compared with texts that hold values."""
+WEAK_LETTERS = 10
+"""A text that says less than this by itself could be part of anybody's sentence."""
+
+PLACE = re.compile(r"\{(\d+)\}")
+WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+QUANTITY = re.compile(r"[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}")
+WORDS_APART = re.compile(r"\s\S")
+SEPARATORS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(\n+)",
+        r"(\s{2,})",
+        r"([.!?] (?=[A-Z]))",
+        r"(; )",
+        r"(, )",
+        r"(: )",
+        r"( \()",
+    )
+)
+"""What joins texts, the strongest first."""
+EDGES = re.compile(r"([\s,;:.(\[]*)(.*?)([\s,;:.)\]]*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A text that holds values: what stands between them, and how it is said elsewhere."""
+
+    literals: tuple[str, ...]
+    said: str
+    weak: bool
+
+    def values(self, text: str) -> list[list[str]]:
+        """What stands where the values are: the first ones short, or the last; none elsewhere."""
+        first, *middle, last = self.literals
+        begin, end = len(first), len(text) - len(last)
+        if end < begin or not text.startswith(first) or not text.endswith(last):
+            return []
+        early = _places(text, middle, begin, end)
+        if early is None:
+            return []
+        late = _places(text[::-1], [m[::-1] for m in middle[::-1]], len(last), len(text) - begin)
+        assert late is not None, "what stands in a text stands there from either end"
+        mirrored = [(len(text) - b, len(text) - a) for a, b in late[::-1]]
+        return [_between(text, places, begin, end) for places in (early, mirrored)]
+
+
+def _places(text: str, literals: list[str], begin: int, end: int) -> list[tuple[int, int]] | None:
+    found = []
+    for literal in literals:
+        at = text.find(literal, begin, end)
+        if at < 0:
+            return None
+        begin = at + len(literal)
+        found.append((at, begin))
+    return found
+
+
+def _between(text: str, places: list[tuple[int, int]], begin: int, end: int) -> list[str]:
+    starts = [begin, *(after for _, after in places)]
+    ends = [*(before for before, _ in places), end]
+    return [text[start:stop] for start, stop in zip(starts, ends, strict=True)]
+
+
+class Catalogue:
+    """All texts in one other language."""
+
+    def __init__(self, entries: Iterable[polib.POEntry]) -> None:
+        self.whole: dict[str, str] = {}
+        self.fragments: set[str] = set()
+        self.marks: dict[str, str] = {}
+        """Punctuation between texts, as the language writes it."""
+        templates: list[tuple[str, Template]] = []
+        for entry in entries:
+            if entry.obsolete or entry.fuzzy:
+                continue
+            if entry.msgctxt == "between texts":
+                self.marks[entry.msgid] = entry.msgstr
+                continue
+            translated = entry.msgstr or entry.msgstr_plural.get(0, "")
+            for english in filter(None, (entry.msgid, entry.msgid_plural)):
+                if not translated:
+                    continue
+                if PLACE.search(english):
+                    template = _template(english, translated)
+                    if not template.weak or translated != english:
+                        templates.append((english, template))
+                    continue
+                self.whole[english] = translated
+                if entry.msgctxt == FRAGMENT:
+                    self.fragments.add(english)
+        self.templates = _by_rarest_word(templates)
+
+    @lru_cache(maxsize=8192)  # noqa: B019 – one catalogue lives as long as the program
+    def said(self, text: str) -> str:
+        """A text of ours in this language; in English where the catalogue lacks it."""
+        found = self._as_one(text)
+        if found is None and WORDS_APART.search(text) and not _is_path(text):
+            found = self._in_pieces(text)
+        return text if found is None else found
+
+    def _as_one(self, text: str) -> str | None:
+        """The text where it is one that the catalogue has, apart from what joins it to others."""
+        for before, inner, after in _without_edges(text):
+            found = self.whole.get(inner)
+            if found is None and WORDS_APART.search(inner) and not _is_path(inner):
+                found = self._with_values(inner)
+            if found is not None:
+                return self._mark(before) + found + self._mark(after)
+        return None
+
+    def value(self, text: str) -> str:
+        """The same for what may be anybody's: a lone word is of ours only as a fragment."""
+        if text in self.fragments:
+            return self.whole[text]
+        before, core, after = EDGES.fullmatch(text).groups()  # type: ignore[union-attr]
+        if core in self.fragments:
+            return self._mark(before) + self.whole[core] + self._mark(after)
+        return self.said(text) if WORDS_APART.search(core) and not _is_path(core) else text
+
+    def _with_values(self, text: str) -> str | None:
+        if len(text) > LONGEST:
+            return None
+        candidates = {
+            id(template): template
+            for word in {"", *WORD.findall(text)}
+            for template in self.templates.get(word, ())
+        }
+        best = sorted(
+            candidates.values(), key=lambda one: (-sum(map(len, one.literals)), one.literals)
+        )
+        for template in best:
+            for values in sorted(template.values(text), key=_joints):
+                known = [self.value(value) for value in values]
+                if not template.weak or all(map(self._is_plain, values)):
+                    return _filled(template.said, known)
+        return None
+
+    def _in_pieces(self, text: str) -> str | None:
+        """Texts that were joined, each by itself; None where none of them is known."""
+        for separator in SEPARATORS:
+            pieces = separator.split(text)
+            if len(pieces) < 2:
+                continue
+            told = [p if i % 2 else self.value(p) for i, p in enumerate(pieces)]
+            if told != pieces:
+                return "".join(self._mark(p) if i % 2 else p for i, p in enumerate(told))
+        return None
+
+    def _is_plain(self, value: str) -> bool:
+        """Whether a value is a number, one word, or a text of ours: no part of another sentence."""
+        stripped = value.strip()
+        if QUANTITY.fullmatch(stripped) or not WORDS_APART.search(stripped):
+            return True
+        return self._as_one(value) is not None
+
+    def _mark(self, mark: str) -> str:
+        return self.marks.get(mark, mark)
+
+
+def _filled(text: str, values: Sequence[str]) -> str:
+    return PLACE.sub(lambda place: values[int(place[1])], text)
+
+
+def _without_edges(text: str) -> list[tuple[str, str, str]]:
+    """(before, text, after): as it is, without what joins it to a text before it, and behind."""
+    before, core, after = EDGES.fullmatch(text).groups()  # type: ignore[union-attr]
+    found = dict.fromkeys([("", text, ""), (before, core + after, ""), (before, core, after)])
+    return sorted(found, key=lambda parts: parts[1].count("(") != parts[1].count(")"))
+
+
+def _template(english: str, translated: str) -> Template:
+    """Values are numbered by their place in the English text, in its order."""
+    literals = tuple(PLACE.split(english)[::2])
+    order = {number: str(at) for at, number in enumerate(PLACE.findall(english))}
+    translated = PLACE.sub(lambda place: f"{{{order[place[1]]}}}", translated)
+    words = WORD.findall(" ".join(literals))
+    weak = sum(map(len, words)) < WEAK_LETTERS or len(words) < 2
+    return Template(literals=literals, said=translated, weak=weak)
+
+
+def _by_rarest_word(
+    templates: Iterable[tuple[str, Template]],
+) -> Mapping[str, tuple[Template, ...]]:
+    """Word → the templates that are tried for a text that has it."""
+    known = [(_whole_words(english), template) for english, template in templates]
+    often = Counter(word for words, _ in known for word in words)
+    found: dict[str, list[Template]] = defaultdict(list)
+    for words, template in known:
+        rarest = min(words, key=lambda word: (often[word], word), default="")
+        found[rarest].append(template)
+    return {word: tuple(of_word) for word, of_word in found.items()}
+
+
+def _whole_words(english: str) -> set[str]:
+    """Words that no value can be grown together with."""
+    marked = PLACE.sub("\0", english)
+    return {
+        word[0]
+        for word in WORD.finditer(marked)
+        if marked[word.start() - 1 : word.start()] != "\0"
+        and marked[word.end() : word.end() + 1] != "\0"
+    }
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith(("/", "~/", "./", "../"))
+
+
+def _joints(values: Iterable[str]) -> int:
+    """How often texts are joined within values."""
+    return sum(len(one.findall(core(value))) for value in values for one in SEPARATORS)
+
+
+def core(text: str) -> str:
+    """A text without what joins it to others."""
+    return EDGES.fullmatch(text)[2]  # type: ignore[index]
+
+
+_catalogue: Catalogue | None = None
+_language = ENGLISH
+
+
+def use(language: str) -> None:
+    """Say everything in this language from now on: one of `languages()`."""
+    global _catalogue, _language
+    if language == _language:
+        return
+    if language == ENGLISH:
+        _catalogue, _language = None, ENGLISH
+        return
+    import polib
+
+    _catalogue = Catalogue(polib.pofile(str(CATALOGUES / f"{language}.po"), encoding="utf-8"))
+    _language = language
+
+
+def used() -> str:
+    """The language in use."""
+    return _language
+
+
+def said(text: str) -> str:
+    """A text of ours, for a person to read; values in it stay as they are."""
+    return text if _catalogue is None else _catalogue.said(text)
+
+
+def said_value(text: str) -> str:
+    """The same where the text may be somebody's name for something: a name stays as it is."""
+    return text if _catalogue is None else _catalogue.value(text)
+
+
+def said_problem(problem: Problem) -> str:
+    """A problem as one line."""
+    if _catalogue is None:
+        return str(problem)
+    where = f"{said_value(problem.where)}: " if problem.where else ""
+    fix = f" ({said(problem.fix)})" if problem.fix else ""
+    return f"{where}{said(problem.what)}{fix}"
+
+
+def languages() -> tuple[str, ...]:
+    """English, then every language there is a catalogue of."""
+    return (ENGLISH, *sorted(path.stem for path in CATALOGUES.glob("*.po")))
+
+
+def wanted(arguments: Iterable[str], environment: Mapping[str, str]) -> str:
+    """The language asked for by `--lang`, else by our variable, else by the locale.
+
+    Raises ProblemError (2) where --lang or our variable name one that is not there.
+    """
+    for name, source in ((_option(arguments), "--lang"), (environment.get(VARIABLE), VARIABLE)):
+        if name:
+            found = _known(name)
+            if found is None:
+                there = ", ".join(languages())
+                what = f"no language `{name}`"
+                raise ProblemError(
+                    Problem(what=what, where=source, fix=f"there are {there}", exit_code=2)
+                )
+            return found
+    for variable in OF_THE_SYSTEM:
+        for name in environment.get(variable, "").split(":"):
+            if name and (found := _known(name)):
+                return found
+        if environment.get(variable) and variable != "LANGUAGE":
+            break  # the first of these that is set decides
+    return ENGLISH
+
+
+def _option(arguments: Iterable[str]) -> str | None:
+    """The value of the last `--lang`, wherever it stands."""
+    found, expected = None, False
+    for word in arguments:
+        if expected:
+            found, expected = word, False
+        elif word == "--":
+            break
+        elif word.startswith("--lang="):
+            found = word.removeprefix("--lang=")
+        else:
+            expected = word == "--lang"
+    return found
+
+
+def _known(name: str) -> str | None:
+    """`zh`, `zh_CN.UTF-8`, `zh-Hans` → the catalogue of that language; C and POSIX are English."""
+    plain = re.split(r"[.@]", name)[0].replace("-", "_")
+    if plain in ("C", "POSIX"):
+        return ENGLISH
+    there = {one.lower(): one for one in languages()}
+    language = plain.lower().split("_")[0]
+    related = (one for one in languages() if one.lower().split("_")[0] == language)
+    return there.get(plain.lower()) or next(related, None)
