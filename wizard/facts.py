@@ -391,6 +391,9 @@ class Dataset:
     most_turns: int = 0
     """Texts of the row that has most of them."""
     total_chars: int = 0
+    length_counts: tuple[tuple[int, int], ...] = ()
+    """(characters, rows of up to so many that are longer than those before it), the shortest
+    first; empty when not known."""
     problems: tuple[Problem, ...] = ()
     """Bad rows, each with its line; at most twenty are kept."""
     warnings: tuple[Problem, ...] = ()

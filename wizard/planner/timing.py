@@ -24,6 +24,8 @@ NETWORK_SHARE = 0.88
 """The same over a network between machines: 11 of the 12.5 GB/s of 100 Gbps, 45 of 50 of 400."""
 MESHED = ("nvlink", "xgmi", "hccs")
 """Links that go from one device to one other."""
+MIDDLE = 2 ** (-1 / 16)
+"""Rows of up to so many characters have this share of them: the length before is 2^(1/8) less."""
 SECONDS_PER_HOUR = 3600
 RELATIVE = Rates(
     matrix_flops_per_second=200e12,
@@ -118,17 +120,30 @@ def _of_this(measured: Measured | None, device: Device) -> Measured | None:
 def usual_length(spec: Spec, data: Dataset) -> int:
     """Tokens a row of a micro-batch has on average, padding included: never more than max_length.
 
-    Alone a row has its own length. Together rows have that of the longest, which is taken to grow
-    from the average to the longest of all as rows are added: half of the way for two.
+    Together rows have the length of the longest of them, which is what as many rows drawn at random
+    have at most, on average over all draws. Where the lengths of rows are not known, it is taken to
+    grow from the average to the longest of all as rows are added: half of the way for two.
     """
     longest = spec.data.max_length
     if not (data.rows and data.total_chars and data.longest_row_chars):
         return longest
-    average = data.total_chars / data.rows / data.longest_row_chars
-    most = max(data.longest_row_tokens, 1)
-    alone = min(longest, math.ceil(average * most))
-    together = spec.training.per_device_train_batch_size
+    together = spec.training.per_device_train_batch_size * spec.method.sequences_per_row
+    most = max(data.longest_row_tokens, 1) / data.longest_row_chars
+    if data.length_counts:
+        return min(longest, math.ceil(_longest_of(together, data, longest / most) * most))
+    alone = min(longest, math.ceil(data.total_chars / data.rows * most))
     return min(longest, math.ceil(longest - (longest - alone) / together))
+
+
+def _longest_of(draws: int, data: Dataset, cut_chars: float) -> float:
+    """Characters of the longest of so many rows drawn at random, each cut at `cut_chars`."""
+    total = sum(rows for _, rows in data.length_counts)
+    expected, below = 0.0, 0
+    for chars, rows in data.length_counts:
+        share = ((below + rows) / total) ** draws - (below / total) ** draws
+        expected += share * min(chars * MIDDLE, cut_chars)
+        below += rows
+    return expected
 
 
 def _energy_kwh(devices: tuple[Device, ...], seconds: float | None) -> float | None:
