@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from wizard import api
+from wizard import api, machines
 from wizard.answers import Answers, Goal
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Dataset, Facts
 from wizard.language import said, said_problem
-from wizard.problem import ProblemError
+from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting, wrapped
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ WIDTH = 80
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     choosing.add_arguments(parser)
+    choosing.add_nodes(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument(
         "--trace",
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     facts = api.facts_for(
         answers.model, answers.data, machine=args.machine, settings=answers.fixed, hub=args.hub
     )
+    if args.nodes > 1 or args.network:
+        facts, answers = _on_machines(args, facts, answers)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_script(plans, facts, answers, as_json=args.json)
@@ -81,6 +84,21 @@ def run(args: argparse.Namespace) -> int:
             say(line)
     api.best(plans)
     return _fits_traced(plans[0], traced)
+
+
+def _on_machines(args: argparse.Namespace, facts: Facts, answers: Answers) -> tuple[Facts, Answers]:
+    """The machines that are planned for; the devices named are those that each lends."""
+    machines.check_count(args.nodes)
+    network_gbs = machines.bandwidth_gbs(args.network)
+    if args.nodes == 1:
+        what = "--network is what is between machines, and there is one"
+        raise ProblemError(Problem(what=what, fix="--nodes 2", exit_code=2))
+    if args.dry_run:
+        what = "--dry-run prints the script of one machine"
+        fix = f"tunewright export --format sbatch --nodes {args.nodes} writes one for several"
+        raise ProblemError(Problem(what=what, where="--nodes", fix=fix, exit_code=2))
+    together = machines.several(facts, args.nodes, answers.devices, network_gbs)
+    return together, dataclasses.replace(answers, devices=None)
 
 
 def _fits_traced(plan: Plan, traced: Traced | None) -> int:
