@@ -236,3 +236,5 @@ def test_packages_of_levers_are_named() -> None:
     assert needed(use_liger_kernel=True) == {"liger-kernel"}
     assert needed(attn_implementation="flash_attention_3") == {"flash-attn-3"}
     assert needed(optim="lion_32bit") == {"bitsandbytes"}
+    for tracker in ("tensorboard", "wandb", "swanlab", "mlflow"):
+        assert needed(report_to=tracker) == {tracker}
