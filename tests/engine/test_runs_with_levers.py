@@ -197,7 +197,7 @@ def counted(run: Run) -> Counter[str]:
 def wasted(run: Run) -> float:
     """Share of the tokens that went through the model as padding."""
     steps = [step for rank in (0, 1) for step in run.events("step", rank)]
-    return 1 - sum(s["tokens"] for s in steps) / sum(s["padded_tokens"] for s in steps)
+    return 1 - float(sum(s["tokens"] for s in steps) / sum(s["padded_tokens"] for s in steps))
 
 
 def test_tensorboard_is_told_and_a_tracker_that_fails_is_left(made: Made) -> None:
