@@ -34,6 +34,8 @@ FAMILIES = (
     "Llama", "Qwen2", "Qwen3", "Mistral", "Phi3", "Gemma", "Gemma2", "Gemma3Text", "Mixtral",
     "Qwen2Moe", "Qwen3Moe",
 )  # fmt: skip
+ROUTED = ("Mixtral", "Qwen2Moe", "Qwen3Moe")
+ATTENTION = "q_proj,k_proj,v_proj,o_proj"
 
 
 def main() -> None:
@@ -63,7 +65,7 @@ def compared(draw: random.Random) -> dict[str, Any]:
     """One configuration: its description, both peaks, the error."""
     family = draw.choice(FAMILIES)
     sizes = dimensions(draw, family)
-    spec = spec_of(draw, eager=family == "Gemma2")
+    spec = spec_of(draw, family)
     with tempfile.TemporaryDirectory() as folder:
         parameters = save(family, sizes, Path(folder))
         traced = trace(spec, Path(folder))
@@ -76,7 +78,14 @@ def compared(draw: random.Random) -> dict[str, Any]:
     assert setup is not None, (family, sizes)
     simulated = simulate(setup).allocated_peak_bytes
     changed = {**spec.method.model_dump(), **spec.training.model_dump()}
-    keys = ("method", "lora_rank", "lora_dropout", "optim", "gradient_checkpointing")
+    keys = (
+        "method",
+        "lora_rank",
+        "target_modules",
+        "lora_dropout",
+        "optim",
+        "gradient_checkpointing",
+    )
     batch = f"{spec.training.per_device_train_batch_size} × {spec.data.max_length}"
     words = ", ".join(f"{key}={changed[key]}" for key in keys)
     return {
@@ -110,7 +119,7 @@ def kinds(draw: random.Random, family: str, expert: int) -> dict[str, Any]:
     """What only some families have: windows, and experts of a width."""
     if family in ("Mistral", "Gemma3Text"):
         return {"sliding_window": draw.choice([256, 1024, 4096])}
-    if family not in ("Mixtral", "Qwen2Moe", "Qwen3Moe"):
+    if family not in ROUTED:
         return {}
     count = draw.choice([4, 8, 32])
     sizes = {"num_experts_per_tok": draw.choice([1, 2, 4])}
@@ -120,8 +129,10 @@ def kinds(draw: random.Random, family: str, expert: int) -> dict[str, Any]:
     return {**sizes, "num_experts": count, "moe_intermediate_size": expert, **shared}
 
 
-def spec_of(draw: random.Random, *, eager: bool) -> Spec:
-    """A way to train it on one device."""
+def spec_of(draw: random.Random, family: str) -> Spec:
+    """A way to train it on one device; PEFT puts no dropout before routed experts."""
+    attentions = ["eager"] if family == "Gemma2" else ["sdpa", "sdpa", "sdpa", "eager"]
+    targets = ["all-linear"] if family == "Phi3" else ["all-linear", "all-linear", ATTENTION]
     method = draw.choice(["full", "lora", "qlora"])
     micro, accumulation = draw.choice([1, 1, 2, 4]), draw.choice([1, 2])
     dtype = draw.choice(["bfloat16", "bfloat16", "float32"])
@@ -130,15 +141,14 @@ def spec_of(draw: random.Random, *, eager: bool) -> Spec:
             "model": {
                 "model": "m",
                 "dtype": dtype,
-                "attn_implementation": draw.choice(["sdpa", "sdpa", "sdpa", "eager"])
-                if not eager
-                else "eager",
+                "attn_implementation": draw.choice(attentions),
             },
             "data": {"data": "d", "max_length": draw.choice([128, 256, 512, 1000, 2048])},
             "method": {
                 "method": method,
                 "lora_rank": draw.choice([4, 16, 64]),
-                "lora_dropout": draw.choice([0.0, 0.0, 0.1]),
+                "lora_dropout": 0.0 if family in ROUTED else draw.choice([0.0, 0.0, 0.1]),
+                "target_modules": draw.choice(targets),
             },
             "parallel": {"strategy": "single", "device_kind": "cuda"},
             "training": {

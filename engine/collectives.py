@@ -51,7 +51,7 @@ class Collectives:
         self._grouped = False
 
     def hook(self, group: Any) -> None:
-        """Stand before the collectives of a class of process groups while the process lives."""
+        """Stand before the collectives of a class of process groups, until the process ends."""
         for name in NAMES:
             if hasattr(group, name):
                 setattr(group, name, self._timed(name, getattr(group, name)))

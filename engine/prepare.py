@@ -35,7 +35,7 @@ from engine.tokenise import NAMED_ROWS, Counts, Work
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
 DROPPED_TOLD = 20
 PROGRESS_SECONDS = 5.0
-PREPARED_VERSION = 4
+PREPARED_VERSION = 5
 """Counts up when the same data and settings make other tokens than before."""
 
 

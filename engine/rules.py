@@ -35,13 +35,6 @@ def _masters(spec: Spec) -> bool:
     return is_zero(spec) or spec.parallel.strategy == "fsdp"
 
 
-def _for_4bit_shards(spec: Spec) -> str:
-    """What shards 4-bit weights, or shards what is trained beside them, and keeps the offload."""
-    if spec.parallel.offload_device == "nvme":
-        return "method=lora"
-    return "strategy=zero2" if spec.parallel.offload == "optimizer" else "strategy=fsdp"
-
-
 def _takes_from_weights(spec: Spec) -> bool:
     return spec.method.init_lora_weights not in ("default", "gaussian")
 
@@ -84,12 +77,6 @@ METHOD_RULES = (
         ),
         why="it is saved as the difference to its start, which has only the adapter's two matrices",
         nearest="init_lora_weights=default",
-    ),
-    Rule(
-        setting="strategy",
-        broken=lambda s: s.method.method == "qlora" and s.parallel.strategy == "zero3",
-        why="what 4-bit weights take under ZeRO-3 is not predicted; FSDP2 shards them too",
-        nearest=_for_4bit_shards,
     ),
     Rule(
         setting="method",

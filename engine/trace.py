@@ -161,6 +161,7 @@ def _adapted(spec: Spec, model: Any) -> Any:
         for name, parameter in list(module._parameters.items()):
             if narrow and parameter is not None and parameter.requires_grad:
                 module._parameters[name] = torch.nn.Parameter(parameter.to(torch.bfloat16))
+    adapter.leave_casts_to_autocast(spec, model)
     return model
 
 

@@ -234,6 +234,8 @@ def load(
         together = spec.training.per_device_train_batch_size * spec.parallel.ranks
         batches.group_by_length(trainer, rows, together, spec.training.seed)
     adapter.keep_precise(spec, trainer.model)
+    if spec.method.method != "full":
+        adapter.leave_casts_to_autocast(spec, trainer.model)
     shard.share_gradients(trainer)
     return trainer
 

@@ -134,7 +134,7 @@ def test_an_adapter_that_is_gone_on_with_is_not_started_anew() -> None:
 
 @pytest.mark.parametrize("stage", STAGE_FORMAT)
 def test_rows_of_another_stage_are_refused_and_the_right_stage_is_named(stage: str) -> None:
-    own = STAGE_FORMAT[stage]  # type: ignore[index]
+    own = STAGE_FORMAT[stage]
     assert spec(stage=stage, data={"data_format": own}).data.data_format == own
     said = refusal(stage=stage, data={"data_format": "messages"})
     assert f"stage={stage} cannot read rows in the format `messages`: set stage=sft" in said

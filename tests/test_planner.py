@@ -324,8 +324,17 @@ def test_an_adapter_setting_beside_full_tuning_is_refused() -> None:
 
 
 def test_a_fixed_combination_that_a_rule_forbids_names_the_way_out() -> None:
-    problem = refusal(facts("h100x8"), fixed(method="qlora", strategy="zero3"))
-    assert problem.fix == "set strategy=fsdp"
+    problem = refusal(facts("h100x8"), fixed(optim="adamw_bnb_8bit", strategy="zero3"))
+    assert problem.fix == "set optim=adamw_torch"
+
+
+def test_zero3_shares_4bit_weights_once_each_rank_has_loaded_them() -> None:
+    found = {
+        strategy: plans(facts("h100x8"), fixed(method="qlora", strategy=strategy))[0].memory
+        for strategy in ("zero3", "zero2", "fsdp")
+    }
+    assert found["zero3"].device_bytes < found["zero2"].device_bytes
+    assert found["zero3"].fits
 
 
 def test_a_combination_no_machine_allows_is_refused() -> None:

@@ -72,12 +72,17 @@ def advise(
     rank: int | None = None,
     learning_rate: float | None = None,
     rebooted: bool = False,
+    tested: bool = False,
 ) -> Advice:
     """What to say of a run that ended; `run` is its name or folder as a command takes it.
 
-    `exit_code` is None for a run whose end nobody recorded.
+    `tested` is a run of which only the smoke test was made; `exit_code` is None where nobody
+    recorded the end.
     """
     name = shlex.quote(run)
+    if exit_code == EXIT_OK and tested:
+        action = _act("start the run itself", f"resume {name}")
+        return Advice(cause="The smoke test passed.", actions=(action,))
     if exit_code == EXIT_OK:
         return Advice(cause="Finished.", actions=(_act("talk to it", f"chat {name}"),))
     if exit_code is None:

@@ -62,6 +62,8 @@ class Memory:
     """What the estimate does not contain, in words."""
     moment: str = ""
     """When in a step the peak is, as `backward`; empty when that is not known."""
+    moments: tuple[tuple[str, int], ...] = ()
+    """Live tensors at the peak of each moment of a run, in its order; empty when not known."""
     at_least: bool = False
     """`device_bytes` is a lower bound, too much already; the step itself was not simulated."""
     disk_bytes: int = 0

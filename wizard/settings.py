@@ -94,7 +94,7 @@ def setting(name: str) -> Setting:
     return Setting(
         name=name,
         table=SETTINGS[name],
-        about=info.description or "",
+        about=" ".join((info.description or "").split()),
         accepts=_accepts(info),
         default=None if required else default,
         required=required,

@@ -84,7 +84,7 @@ def _splits(names: Path, config: str | None, cache: Path) -> dict[str, list[str]
     try:
         builder = load_dataset_builder(str(names), name=config, cache_dir=str(cache))
     except Exception as error:
-        raise RunError("bad_data", _first_sentence(error, names)) from None
+        raise RunError("bad_data", _first_sentence(error, names, config)) from None
     given: Any = builder.config.data_files or {}
     return {
         str(split): [str(Path(file).relative_to(names)) for file in files]
@@ -92,9 +92,11 @@ def _splits(names: Path, config: str | None, cache: Path) -> dict[str, list[str]
     }
 
 
-def _first_sentence(error: Exception, names: Path) -> str:
+def _first_sentence(error: Exception, names: Path, config: str | None) -> str:
     text = str(error).strip() or type(error).__name__
-    available = re.search(r"\[[^\]]*\]", text) if "onfig" in text else None
-    if available:
-        return f"has several configurations, name one: {available[0]}"
-    return text.splitlines()[0].replace(str(names), "it").rstrip(".")
+    there = re.search(r"\[([^\]]*)\]", text) if "onfig" in text else None
+    if there:
+        has = "has several configurations" if config is None else f"has no configuration `{config}`"
+        return f"{has}; name one as :CONFIGURATION/SPLIT: {there[1]}"
+    first = text.splitlines()[0].replace(f"The directory at {names}", "it")
+    return first.replace(str(names), "it").rstrip(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,8 +87,8 @@ class HuggingFace:
         large files, and that is installed, it is faster, and left to the library.
         """
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
-        from huggingface_hub.file_download import http_get
-        from huggingface_hub.utils import build_hf_headers, is_xet_available
+        from huggingface_hub.file_download import http_get, is_xet_available
+        from huggingface_hub.utils import build_hf_headers
 
         url = hf_hub_url(repo.name, file.path, repo_type=repo.kind, revision=revision)
         said = get_hf_file_metadata(url)
@@ -159,7 +160,7 @@ def _of_access(place: str, repo: Repo, error: Exception) -> str | None:
         return f"gated, and {who}: accept its terms on {page}, then set HF_TOKEN to that account's"
     if "RevisionNotFoundError" in known:
         return f"{place} has no revision {repo.revision} of it"
-    if "RepositoryNotFoundError" in known or status == 404:
+    if "RepositoryNotFoundError" in known or status == 404 or (status == 401 and not has_token):
         token = "HF_TOKEN may not see it" if has_token else "private ones need HF_TOKEN"
         return f"{place} has no such {what}, or it is private: check the name ({token})"
     if status == 401:
@@ -178,12 +179,13 @@ def _of_network(place: str, repo: Repo, error: Exception) -> str | None:
         return (
             f"not on this machine, and HF_HUB_OFFLINE forbids asking {place}: unset it, or {local}"
         )
-    if "ProxyError" in known:
-        return (
-            f"the proxy in HTTPS_PROXY or HTTP_PROXY does not let through to {place}: correct it, "
-            f"or set NO_PROXY={place}"
-        )
     host = _host(error)
+    proxied = known & {"ConnectError", "ConnectTimeout"} and _goes_through_proxy(host or place)
+    if "ProxyError" in known or proxied:
+        return (
+            f"the proxy in HTTPS_PROXY or HTTP_PROXY does not let through to {host or place}: "
+            f"correct it, or set NO_PROXY={host or place}"
+        )
     if known & {"ConnectError", "ConnectTimeout"} and host not in (None, place):
         return (
             f"{place} sends its files on to {host}, which this machine does not reach: "
@@ -200,6 +202,13 @@ def _of_network(place: str, repo: Repo, error: Exception) -> str | None:
     if status is not None and status >= 500:
         return f"{place} is out of order ({status}): run again later, or {local}"
     return None
+
+
+def _goes_through_proxy(host: str) -> bool:
+    """Whether the environment names a proxy for a host."""
+    proxies = urllib.request.getproxies_environment()
+    named = any(proxies.get(scheme) for scheme in ("https", "http", "all"))
+    return named and not urllib.request.proxy_bypass_environment(host)
 
 
 def _status(error: Exception) -> int | None:

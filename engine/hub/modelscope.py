@@ -23,7 +23,7 @@ class ModelScope:
 
     def __init__(self) -> None:
         if util.find_spec("modelscope_hub") is None:
-            raise RunError("bad_spec", "source=modelscope needs `pip install modelscope-hub`")
+            raise RunError("bad_spec", "ModelScope needs `pip install modelscope-hub`")
         from modelscope_hub import HubApi, HubConfig
 
         self._config = HubConfig()

@@ -38,7 +38,7 @@ FEW: tuple[Case, ...] = (
     ("zero1", "lora", "none"),
     ("fsdp", "lora", "parameters"),
     ("fsdp", "qlora", "none"),
-    ("zero2", "qlora", "optimizer"),
+    ("zero3", "qlora", "optimizer"),
 )
 ON_ANY_NUMBER: tuple[Case, ...] = (("ddp", "full", "none"), ("fsdp", "full", "none"))
 """Cases that are resumed on one rank too; DeepSpeed refuses."""

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.terminal import note
 from wizard.language import said
 from wizard.runner.chat import ChatChild, Message
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", help="its name or folder")
     parser.add_argument("question", nargs="?", help="one question, then leave")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--base", action="store_true", help="ask the untuned model instead")
     parser.add_argument(
         "--max-new-tokens",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wizard import api, paths
+from wizard.commands.choosing import add_hub
 from wizard.commands.plan import rows_of
 from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.facts import Dataset
@@ -35,7 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description=DESCRIPTION,
         allow_abbrev=False,
     )
-    check.add_argument("files", nargs="+", metavar="FILE", help="FILE, FILE#ROWS or FILE*WEIGHT")
+    check.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="FILE, FILE#ROWS or FILE*WEIGHT; hf:org/name[:split] and ms:org/name come from a hub",
+    )
+    add_hub(check)
     check.add_argument("--model", metavar="M", help="show tokens and lengths of this model")
     check.add_argument("--sample", type=_few, default=1, metavar="N", help="rows shown (1)")
     check.add_argument(
@@ -61,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from wizard.probe.dataset import absolute_data, read_dataset
 
     settings = api.parse_settings(args.pairs)
-    data = absolute_data(joined(args.files))
+    data = absolute_data(joined(args.files), hub=args.hub)
     if args.model is None:
         return _without_model(read_dataset(data, settings), settings, args.json)
     said = _ask(data, args.model, settings, args.sample)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.terminal import note, quote
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
@@ -20,7 +21,7 @@ MOST_LINES = 100_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", nargs="?", help="its name or folder (the newest)")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--rank", type=int, metavar="N", help="a rank (the launcher)")
     parser.add_argument("--lines", "-n", type=int, default=50, metavar="N", help="how many (50)")
     parser.add_argument("--follow", "-f", action="store_true", help="until the run ends")

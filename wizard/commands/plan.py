@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     answers = choosing.answers_from(args)
-    facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
+    facts = api.facts_for(
+        answers.model, answers.data, machine=args.machine, settings=answers.fixed, hub=args.hub
+    )
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_script(plans, facts, answers, as_json=args.json)
@@ -307,6 +309,9 @@ def _memory(plan: Plan) -> list[str]:
     disk = f"disk, with all checkpoints: {gib_of(memory.disk_bytes, memory.disk_budget_bytes)}"
     parts = [f"{part.name}: {gib(part.bytes)} = {part.formula}" for part in memory.parts]
     left = [f"not in it: {line}" for line in memory.left_out]
+    peaks = ", ".join(f"{name} {gib(size)}" for name, size in memory.moments)
+    if peaks:
+        parts.append(f"tensors at the peak of each moment: {peaks}")
     lines = [*parts, host, disk, *left]
     return [wrapped for line in lines for wrapped in _wrapped(line, "  ", "    ")]
 

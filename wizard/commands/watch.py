@@ -6,6 +6,7 @@ import argparse
 import math
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.watching import snapshot, speak, stream_json, watch
 
 HELP = "see a run live; leaving does not touch it"
@@ -19,7 +20,7 @@ JSON_SECONDS = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", nargs="?", help="its name or folder (the newest)")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--plain", action="store_true", help="plain lines, no full screen")
     parser.add_argument("--once", action="store_true", help="the present state, then leave")
     parser.add_argument(

@@ -99,8 +99,8 @@ def _link(rank: RankState, others: list[RankState]) -> str:
 
 
 def _data(rank: RankState, others: list[RankState]) -> str:
-    usual, usual_own = _usual(others, _data_seconds), _usual(others, _own_seconds)
-    data, own = rank.data_seconds, rank.own_seconds
+    usual, usual_own = _usual(others, _data_seconds), _usual(others, own_step_seconds)
+    data, own = _data_seconds(rank), own_step_seconds(rank)
     if usual is None or usual_own is None or data is None or own is None:
         return ""
     more = data - usual
@@ -110,11 +110,9 @@ def _data(rank: RankState, others: list[RankState]) -> str:
 
 
 def _data_seconds(rank: RankState) -> float | None:
-    return rank.data_seconds
-
-
-def _own_seconds(rank: RankState) -> float | None:
-    return rank.own_seconds
+    """Median over the last lines: a single one may be odd."""
+    data = [line.data_seconds / line.steps for line in rank.recent if line.data_seconds is not None]
+    return median(data) if data else None
 
 
 def _neighbour(rank: RankState, others: list[RankState]) -> str:

@@ -67,7 +67,7 @@ STAGES_WITH: Mapping[str, tuple[str, ...]] = {
 }
 """Setting → the stages that have it."""
 
-_FOLDER = "where things are written is no part of a preset: --output says it"
+_FOLDER = "where things are written is no part of a preset: --runs says it"
 _FOLLOWED = "a preset sends nothing anywhere: --set report_to=… tells a tracker of one run"
 _HUB = "nothing is pushed to a hub"
 LEFT_BY_ALL: Mapping[str, str] = {

@@ -60,7 +60,7 @@ def _per_token(spec: Spec, shape: Shape, weight_bytes: int) -> tuple[int, int]:
         return kept, kept + 4 * h + 8 * f
     if not rank:
         return 16 * h + 4 * a + 4 * kv + 8 * f + rest, 18 * h + 4 * a + 4 * kv + 12 * f + rest
-    if spec.method.method == "qlora" or spec.parallel.strategy in ("zero1", "zero2", "zero3"):
+    if not spec.method.use_dora or spec.parallel.strategy in ("zero1", "zero2", "zero3"):
         kept = 12 * h + 4 * a + 4 * kv + 8 * f + rest + 14 * rank
         return kept, kept + 2 * h + 4 * f
     kept = 18 * h + 6 * a + 4 * kv + 8 * f + rest + 14 * rank

@@ -123,7 +123,7 @@ def _moments(case: Case) -> list[tuple[MemoryPart, ...]]:
 def _weights(case: Case) -> tuple[MemoryPart, ...]:
     shape, size = case.shape, case.weight_bytes
     if case.qlora:
-        shares = case.ranks if case.fsdp else case.split
+        shares = case.ranks if case.fsdp or case.zero3 else case.split
         base = _part(
             "weights",
             (shape.linear * NF4_BYTES + shape.unquantised * size) / shares,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from wizard.facts import Facts
 from wizard.planner.ledger import Ledger
+from wizard.planner.simulated import ADAPTED_EXPERTS
 from wizard.planner.stage import stage_of, unit_of
 from wizard.wording import counted
 
@@ -37,6 +38,9 @@ SMALL, LARGE = 3 * 10**9, 20 * 10**9
 RANK, RANK_OF_MANY = 16, 64
 SAVE_SECONDS = 1800
 """What may be lost is half an hour's work."""
+
+
+EVERYTHING, ATTENTION = "all-linear", "q_proj,k_proj,v_proj,o_proj"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +79,19 @@ def decide_method(ledger: Ledger, method: str, facts: Facts) -> None:
         source="" if full else LORA_LEARNS,
     )
     ledger.decide("lora_dropout", 0.0, unused if full else "costs memory and seldom helps")
+    if not full and facts.model and facts.model.architecture in ADAPTED_EXPERTS:
+        ledger.decide(
+            "target_modules",
+            ATTENTION,
+            "attention alone: on routed experts an adapter has its factors once per expert, and "
+            "PEFT makes a merged copy of a layer's experts in every pass",
+            {EVERYTHING: "learns more, where that much memory and time is there"},
+            source="peft 0.21, ParamWrapper",
+        )
+        return
     ledger.decide(
         "target_modules",
-        "all-linear",
+        EVERYTHING,
         unused if full else "adapters on every linear layer learn more than on attention alone",
         source="" if full else f"{QLORA}; {LORA_REGRET}",
     )

@@ -13,6 +13,7 @@ from wizard.plan import MemoryPart
 from wizard.planner.shape import Shape
 from wizard.planner.tape.bounds import least_parts
 from wizard.planner.tape.layers import SHARED_GATE, matrix_widths
+from wizard.planner.tape.lifetime import EVALUATION, LOADING, SAVING, evaluation, loading, saving
 from wizard.planner.tape.setup import (
     DTYPE_BYTES,
     MATRICES,
@@ -45,6 +46,8 @@ FAMILIES: Mapping[str, Family] = {
 }
 """Architectures (`model_type`) whose layers the tape has → whose code they run."""
 ROUTED = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
+ADAPTED_EXPERTS = frozenset({"mixtral", "qwen3_moe"})
+"""Architectures on whose experts PEFT 0.21 puts `all-linear` (transformers_weight_conversion)."""
 QKV_BIAS = frozenset({"qwen2", "qwen2_moe"})
 QK_NORM = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 BUCKET_ELEMENTS = 5 * 10**8
@@ -86,6 +89,8 @@ class Simulated:
 
     parts: tuple[MemoryPart, ...]
     moment: str
+    moments: tuple[tuple[str, int], ...]
+    """Peak of each moment of a run, in its order: of all, not only of the step."""
 
 
 def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
@@ -102,7 +107,11 @@ def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
         MemoryPart(name=name, bytes=size, formula=FORMULAS[name](setup, found, size))
         for name, size in memory.components
     )
-    return Simulated(parts=parts, moment=memory.moment)
+    moments = [(LOADING, loading(setup)), *memory.moments]
+    if spec.data.evaluates:
+        moments.append((EVALUATION, evaluation(setup)))
+    moments.append((SAVING, saving(setup)))
+    return Simulated(parts=parts, moment=memory.moment, moments=tuple(moments))
 
 
 def bounded(setup: Setup) -> tuple[MemoryPart, ...]:
@@ -183,6 +192,7 @@ def block_of(model: Model, shape: Shape) -> Block | None:
         experts_per_token=model.experts_per_token or 0,
         moe_intermediate=model.expert_size or 0,
         shared_intermediate=model.shared_expert_size or 0,
+        adapts_experts=model.architecture in ADAPTED_EXPERTS,
         float32_scores=model.architecture == "mixtral",
         window=model.window or 0,
         full_every=model.full_every or 0,
@@ -198,7 +208,8 @@ def _stack(spec: Spec) -> Stack:
         optimizer=OPTIMIZERS.get(spec.training.optim, "adamw_fused"),
         autocast=half and not deepspeed,
         adapter_dtype=_adapter_dtype(spec),
-        quantised_sharded=spec.parallel.strategy == "fsdp",
+        adapter_input_cast=spec.method.use_dora,
+        quantised_sharded=spec.parallel.strategy in ("fsdp", "zero3"),
         sync_each_batch=spec.parallel.strategy == "fsdp",
         ddp_bucket_view=True,
         bucket_elements=BUCKET_ELEMENTS,

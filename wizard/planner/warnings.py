@@ -11,6 +11,8 @@ from wizard.facts import Facts
 from wizard.planner import defaults, recipe
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import ADAPTER_SETTINGS
+from wizard.planner.recipe import ATTENTION, EVERYTHING
+from wizard.planner.simulated import ADAPTED_EXPERTS
 from wizard.problem import Problem
 from wizard.wording import counted, gib
 
@@ -32,6 +34,8 @@ def problems(
     unused = ADAPTER_SETTINGS & set(answers.preset_settings)
     if unused and spec.method.method == "full":
         found.append(_not_carried(sorted(unused), answers))
+    if architecture(facts) in ADAPTED_EXPERTS:
+        found += _no_dropout(spec)
     most_tokens = defaults.most_tokens(spec, facts)
     if spec.parallel.offload != "none" and facts.host.memory_available_bytes is None:
         found.append(_unknown_host(host_bytes))
@@ -67,6 +71,34 @@ def _high_rate(value: float, usual: float) -> Problem:
         fix=f"learning_rate={usual:g}, unless you mean it",
         severity="warning",
     )
+
+
+def architecture(facts: Facts) -> str | None:
+    """`model_type` of the model that is planned for."""
+    return facts.model.architecture if facts.model else None
+
+
+def _no_dropout(spec: Spec) -> list[Problem]:
+    """What PEFT refuses of an adapter on routed experts."""
+    method = spec.method
+    if method.method == "full" or method.target_modules != EVERYTHING:
+        return []
+    asked = [
+        name
+        for name, wanted in (
+            ("lora_dropout", method.lora_dropout > 0),
+            ("use_dora", method.use_dora),
+        )
+        if wanted
+    ]
+    return [
+        Problem(
+            what=f"PEFT has no {name} for adapters on routed experts",
+            where=name,
+            fix=f"leave it out, or target_modules={ATTENTION}",
+        )
+        for name in asked
+    ]
 
 
 def _beyond_positions(max_length: int, positions: int) -> Problem:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine.rows import files, formats, sources
 from engine.rows.formats import FORMATS, RowFormat
-from engine.rows.sources import Reading, Source
+from engine.rows.sources import HubSet, Reading, Source
 from engine.rows.values import DataError, Judged, Numbered, RowError
 from engine.spec import STAGE_FORMAT, STAGE_OF, all_labelled, wrong_stage
 from wizard import paths
 from wizard.facts import Dataset
+from wizard.probe import hubset
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
@@ -42,17 +43,11 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
     )
     rows, empty = 0, []
     for source in found:
-        _check(source.path)
         before, named = count.rows, len(count.problems)
-        try:
-            count.begin(source, asked.get("data_format"), several=len(found) > 1)
-            for numbered in files.rows(source.path):
-                count.add(numbered)
-        except DataError as error:
-            raise _unreadable(source, error) from None
-        except OSError as error:
-            why = f"cannot be read: {error.strerror}"
-            raise _refused(why, str(source.path), "check the disk") from None
+        count.begin(asked.get("data_format"))
+        for path in source.parts:
+            _check(path)
+            _read(count, path, several=len(found) > 1 or len(source.parts) > 1)
         taken = source.rows_of(count.rows - before)
         if before and count.rows == before and named < len(count.problems):
             why = f"none of its rows can be used; {count.problems[named]}"
@@ -68,7 +63,7 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
         rows=rows,
         usable_rows=count.rows,
         dropped_rows=count.dropped_rows,
-        disk_bytes=sum(files.disk_bytes(source.path) for source in found),
+        disk_bytes=sum(map(files.source_bytes, found)),
         longest_row_chars=count.longest_row_chars,
         longest_row_bytes=count.longest_row_bytes,
         longest_row_tokens=count.longest_row_tokens,
@@ -80,34 +75,60 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
     )
 
 
-def absolute_data(data: str) -> str:
+def _read(count: _Count, path: Path, *, several: bool) -> None:
+    try:
+        count.open(path, several=several)
+        for numbered in files.rows(path):
+            count.add(numbered)
+    except DataError as error:
+        raise _unreadable(path, error) from None
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+        raise _refused(why, str(path), "check the disk") from None
+
+
+def absolute_data(data: str, *, hub: bool = False) -> str:
     """The same sets with absolute paths: a run starts in its own folder.
 
-    Raises ProblemError (exit code 4) for what cannot be a path.
+    A set on a hub is fetched and named with its commit. With `hub` a name such as `org/name` that
+    is no file is one, too. Raises ProblemError (exit code 4) for what cannot be a path.
     """
     named = _sources(data)
-    for source in named:
-        _refuse_hub_id(source.path)
-    found = [
-        Source(path=_expanded(str(source.path)), rows=source.rows, weight=source.weight)
-        for source in named
-    ]
-    return sources.spelt(found)
+    return sources.spelt([replace(source, path=_located(source, hub)) for source in named])
+
+
+def _located(source: Source, hub: bool) -> Path:
+    name = str(source.path)
+    if sources.exists(source.path):
+        return _expanded(name)
+    if hub and HUB_ID.fullmatch(name.partition(":")[0].partition("@")[0]):
+        name = f"hf:{name}"
+    if _hub_set(name) is not None:
+        return Path(hubset.fetched(name)[0])
+    _refuse_hub_id(source.path)
+    return _expanded(name)
+
+
+def _hub_set(name: str) -> HubSet | None:
+    try:
+        return sources.hub_set(name)
+    except DataError as error:
+        raise _refused(error.what, "--data", error.fix) from None
 
 
 def _refuse_hub_id(path: Path) -> None:
-    """A data set on a hub is not read there: its rows are checked before a run is planned."""
+    """No hub is asked unless the user says so."""
     known = HUB_ID.fullmatch(str(path)) and not path.suffix
     if known and not sources.exists(path) and not sources.exists(path.parent):
         raise _refused(
-            "no such file, and data sets are not fetched from a hub",
+            "no such file, and no hub is asked unless you say so",
             str(path),
-            f"`hf download --repo-type dataset {path} --local-dir DIR`, then give its files",
+            f"write hf:{path} or --hub for the data set of that name, ms:{path} for ModelScope's",
         )
 
 
 def _asked(data: str, settings: Mapping[str, Any]) -> tuple[tuple[Source, ...], Reading]:
-    found = _sources(data)
+    found = tuple(map(_with_files, _sources(data)))
     names = [settings.get(name) for name in ("columns", "model_name", "model_author")]
     try:
         return found, sources.reading(*names)
@@ -124,6 +145,13 @@ def _sources(data: str) -> tuple[Source, ...]:
         return sources.sources(data)
     except DataError as error:
         raise _refused(error.what, "--data", error.fix) from None
+
+
+def _with_files(source: Source) -> Source:
+    """A set on a hub with its files, fetched now if need be."""
+    if sources.exists(source.path) or _hub_set(str(source.path)) is None:
+        return source
+    return replace(source, files=hubset.fetched(str(source.path))[1])
 
 
 def _expanded(path: str) -> Path:
@@ -192,13 +220,16 @@ class _Count:
     labels: _Labels = field(default_factory=lambda: _Labels())
     first_rows: list[Mapping[str, object]] = field(default_factory=list)
 
-    def begin(self, source: Source, data_format: str | None, *, several: bool) -> None:
+    def begin(self, data_format: str | None) -> None:
         """From here on rows are those of another set."""
         named = STAGE_FORMAT.get(self.stage or "")
         named = named or (data_format if data_format not in (None, "auto") else None)
         self.row_format = formats.format_named(named) if named else None
-        self.unit = files.file_type(source.path).unit
-        self.where = f"{source.path}, " if several else ""
+
+    def open(self, path: Path, *, several: bool) -> None:
+        """From here on rows are those of another file."""
+        self.unit = files.file_type(path).unit
+        self.where = f"{path}, " if several else ""
 
     def add(self, numbered: Numbered) -> None:
         """Count a row."""
@@ -275,10 +306,10 @@ def _check(path: Path) -> None:
         raise _refused("the file is empty", str(path), "give a file with rows")
 
 
-def _unreadable(source: Source, error: DataError) -> ProblemError:
-    where = str(source.path)
+def _unreadable(path: Path, error: DataError) -> ProblemError:
+    where = str(path)
     if error.line is not None:  # then its first bytes could be read
-        where += f", {files.file_type(source.path).unit} {error.line}"
+        where += f", {files.file_type(path).unit} {error.line}"
     return _refused(error.what, where, error.fix)
 
 

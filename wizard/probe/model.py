@@ -37,8 +37,10 @@ WORDS = ("model_type", "dtype", "torch_dtype")
 FLAGS = ("tie_word_embeddings",)
 
 
-def read_model(name: str) -> Model:
+def read_model(name: str, *, hub: bool = False) -> Model:
     """Facts of a model: a local folder, a hub id in the local cache, or the shipped table.
+
+    `hub` asks the hub about one that is in none of them.
 
     Raises ProblemError, saying what to do, when there is no such model or it cannot be used.
     """
@@ -54,6 +56,10 @@ def read_model(name: str) -> Model:
     cached = cached_folder(name, os.environ)
     if cached is not None:
         return _from_folder(name, cached)
+    if hub and catalog.model(name) is None:
+        from wizard.probe.hub import read_hub_model  # which reads a configuration as is done here
+
+        return read_hub_model(name, os.environ)
     return _from_table(name)
 
 
@@ -317,7 +323,8 @@ def _unknown(name: str) -> ProblemError:
     return _refused(
         "not a folder here, not in the local hub cache and not in the table of known models",
         name,
-        f"{hint}download it (hf download {name}), then give its folder",
+        f"{hint}--hub asks the hub, as in `tunewright model show {name} --hub`; or download it (hf "
+        f"download {name}), then give its folder",
     )
 
 

@@ -14,6 +14,7 @@ from wizard.planner.tape.autograd import Tape, Tensor
 from wizard.planner.tape.experts import Experts, make_experts, routed, scaled_rows
 from wizard.planner.tape.normalisation import rms_norm, rms_norm_fused, rms_norm_gemma
 from wizard.planner.tape.operations import (
+    HALF,
     add,
     cast,
     clone,
@@ -67,6 +68,9 @@ def has_bias(block: Block, matrix: str) -> bool:
 
 def adapted(setup: Setup, matrix: str) -> bool:
     """Whether an adapter is on this matrix of every layer."""
+    if setup.adapts_experts and matrix in ("gate", "up", "down"):
+        # These names are taken for the experts'.
+        return False
     return setup.lora_targets == MATRICES or matrix in setup.lora_targets
 
 
@@ -104,7 +108,8 @@ class Layer:
             name: Matrix(m.width_in, m.width_out, m.weight, m.bias, None)
             for name, m in self.matrices.items()
         }
-        return replace(self, matrices=plain)
+        experts = None if self.experts is None else replace(self.experts, adapters=None)
+        return replace(self, matrices=plain, experts=experts)
 
 
 def make_layer(tape: Tape, setup: Setup, index: int, *, trainable: bool) -> Layer:
@@ -128,7 +133,7 @@ def make_layer(tape: Tape, setup: Setup, index: int, *, trainable: bool) -> Laye
             tape.parameter(block.head_dim, other, trainable=trainable),
             tape.parameter(block.head_dim, other, trainable=trainable),
         )
-    experts = make_experts(tape, block, other, trainable=trainable)
+    experts = make_experts(tape, setup, other, trainable=trainable)
     sees_all = bool(block.full_every) and (index + 1) % block.full_every == 0
     masked = setup.padded or (setup.windowed and not sees_all)
     return Layer(matrices, norms, head_norms, experts, masked)
@@ -149,14 +154,18 @@ def _adapter(
 class Decoder:
     """Runs layers of one setup on one tape."""
 
-    __slots__ = ("heads", "quantised", "setup", "tape", "unpacks_forward")
+    __slots__ = ("computes", "heads", "quantised", "setup", "tape", "unpacks_forward")
 
     def __init__(self, tape: Tape, setup: Setup) -> None:
         block = setup.block
         self.tape = tape
         self.setup = setup
         self.quantised = setup.method == "qlora"
-        self.unpacks_forward = setup.tokens > setup.stack.fused_4bit_tokens
+        self.computes = HALF if setup.stack.autocast else DTYPE_BYTES[setup.weight_dtype]
+        """Bytes of what 4-bit matrices are unpacked to; the kernel that needs no unpacking has
+        none of float32."""
+        tokens = setup.stack.fused_4bit_tokens if self.computes == HALF else 0
+        self.unpacks_forward = setup.tokens > tokens
         self.heads = Heads(
             rows=setup.rows,
             length=setup.length,
@@ -273,7 +282,8 @@ class Decoder:
         if matrix.adapter is None:
             return result
         before = result.width
-        x = cast(self.tape, x, matrix.adapter[0].width)
+        if self.setup.stack.adapter_input_cast or not self.tape.autocasts:
+            x = cast(self.tape, x, matrix.adapter[0].width)
         scaled = self._adapted(matrix, matrix.adapter, x)
         result = add(self.tape, result, scaled)
         del scaled
@@ -282,7 +292,12 @@ class Decoder:
     def _project_quantised(self, matrix: Matrix, x: Tensor) -> Tensor:
         tape = self.tape
         result = unpacked_linear(
-            tape, x, matrix.width_in, matrix.width_out, unpacks_forward=self.unpacks_forward
+            tape,
+            x,
+            matrix.width_in,
+            matrix.width_out,
+            computes=self.computes,
+            unpacks_forward=self.unpacks_forward,
         )
         if matrix.adapter is None:
             return result

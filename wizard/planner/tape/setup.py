@@ -47,6 +47,8 @@ class Block:
     """Width of the experts every token passes."""
     float32_scores: bool = False
     """Mixtral: the router's scores stay float32."""
+    adapts_experts: bool = False
+    """PEFT puts an adapter on the router and on every expert where it is to adapt everything."""
     window: int = 0
     """Tokens back that a layer looks; 0 is all of them."""
     full_every: int = 0
@@ -87,6 +89,9 @@ class Stack:
     """bfloat16 autocast, as `bf16=True` gives it."""
     adapter_dtype: Dtype = "float32"
     """PEFT makes float32 adapters; TRL on 4-bit weights, and ZeRO-3, bfloat16 ones."""
+    adapter_input_cast: bool = True
+    """PEFT copies an adapter's input to the adapter's number format before autocast does; where
+    the trainer tells it not to, the copy is never made."""
     kbit_preparation: bool = False
     """`prepare_model_for_kbit_training`: what is not 4-bit becomes float32."""
     float32_outputs: bool = True
@@ -164,6 +169,11 @@ class Setup:
     def shards_gradients(self) -> bool:
         """A gradient leaves for its owner as soon as it is there."""
         return self.strategy in ("zero2", "zero3", "fsdp1", "fsdp2")
+
+    @property
+    def adapts_experts(self) -> bool:
+        """An adapter is on the router and on every expert."""
+        return self.method != "full" and self.block.adapts_experts and self.lora_targets == MATRICES
 
     @property
     def windowed(self) -> bool:

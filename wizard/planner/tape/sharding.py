@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wizard.planner.tape.experts import expert_sizes
+from wizard.planner.tape.experts import expert_factors, expert_sizes
 from wizard.planner.tape.layers import matrix_widths
 from wizard.planner.tape.setup import DTYPE_BYTES, Setup
 from wizard.planner.tape.states import States
@@ -138,7 +138,9 @@ def _largest(setup: Setup) -> int:
     if setup.method == "full":
         tensors = [*widths.values(), *expert_sizes(block)]
         return max(block.vocab * block.hidden, *(i * o for i, o in tensors))
-    return max((max(i, o) * rank for i, o in widths.values()), default=0)
+    tensors = [max(i, o) * rank for i, o in widths.values()]
+    tensors += [rows * columns for factors in expert_factors(setup) for rows, columns in factors]
+    return max(tensors, default=0)
 
 
 def _frozen(setup: Setup, states: States) -> int:
@@ -182,9 +184,12 @@ def _gathered_zero3(setup: Setup, states: States) -> int:
     """DeepSpeed keeps what it will need again soon, and fetches ahead."""
     width = DTYPE_BYTES[setup.weight_dtype]
     head, layer = setup.block.vocab * setup.block.hidden, _layer_elements(setup)
-    prefetch = min(PREFETCH_ELEMENTS, 9 * _bucket(setup) // 10)
-    kept = max(min(states.parameters, setup.stack.live_parameters), head)
-    return min(states.parameters, kept + layer + prefetch) * width
+    prefetch, elements = min(PREFETCH_ELEMENTS, 9 * _bucket(setup) // 10), states.parameters
+    if setup.method == "qlora":
+        # 4-bit weights are packed into elements of the others' format, which are counted.
+        elements, layer = states.weights // width, _unit(setup) // width
+    kept = max(min(elements, setup.stack.live_parameters), head)
+    return min(elements, kept + layer + prefetch) * width
 
 
 def _layer_elements(setup: Setup) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wizard.planner.tape.experts import expert_sizes
+from wizard.planner.tape.experts import expert_factors, expert_sizes
 from wizard.planner.tape.layers import adapted, has_bias, matrix_widths, other_bytes
 from wizard.planner.tape.setup import DTYPE_BYTES, Block, Setup
 
@@ -154,6 +154,9 @@ def _adapters(setup: Setup) -> Iterator[Group]:
         if adapted(setup, name):
             yield Group(rows=rank, columns=width_in, copies=layers)
             yield Group(rows=width_out, columns=rank, copies=layers)
+    for factors in expert_factors(setup):
+        for rows, columns in factors:
+            yield Group(rows=rows, columns=columns, copies=layers)
 
 
 def _weights(setup: Setup, matrices: list[Group], others: list[Group]) -> int:

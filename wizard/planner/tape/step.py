@@ -124,10 +124,32 @@ def forget() -> None:
     """Drop every recording made so far."""
     _record.cache_clear()
     _peaks.cache_clear()
+    _evaluated.cache_clear()
 
 
 def _at_depth(setup: Setup, layers: int) -> Setup:
     return replace(setup, block=replace(setup.block, layers=layers))
+
+
+def recorded_evaluation(setup: Setup) -> tuple[int, ...]:
+    """Peak of each region of a pass that keeps nothing for backward; it has no depth."""
+    own = own_recording(setup)
+    shallow = SHALLOW + (own.block.layers - SHALLOW) % _period(own)
+    return _evaluated(_at_depth(own, min(shallow, own.block.layers)))
+
+
+@lru_cache(maxsize=4096)
+def _evaluated(setup: Setup) -> tuple[int, ...]:
+    meter = Meter(KINDS_OF_REGIONS)
+    tape = Tape(meter, autocasts=setup.stack.autocast, keeps_gradients=False)
+    model = _Model(tape, setup)
+    with tape.no_grad():
+        loss, held = model.forward(FORWARD)
+        if setup.preference in ("model", "adapter"):
+            model.reference().forward(REFERENCE)
+        del loss, held
+    peaks = [sum(kinds_of_region) for kinds_of_region in meter.at_peaks()]
+    return tuple(max(peaks[FORWARD + part], peaks[REFERENCE + part]) for part in range(HEAD + 1))
 
 
 def run(setup: Setup) -> Meter:
