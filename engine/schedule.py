@@ -39,7 +39,8 @@ def uneven_epoch(spec: Spec, rows: int) -> str | None:
     last = (rows + repeated) % effective or effective
     return (
         f"{rows} {unit} do not divide evenly among {ranks} ranks × {at_once}: the last step of "
-        f"each epoch has {last} {unit} (others {effective}), {repeated} of them repeated from its start"
+        f"each epoch has {last} {unit} (others {effective}), {repeated} of them repeated from "
+        "its start"
     )
 
 
