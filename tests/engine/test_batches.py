@@ -22,6 +22,49 @@ def test_groups_of_like_length_hold_every_row_and_differ_between_epochs() -> Non
     assert sorted(first) == sorted(second) == list(range(101))
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_resumed_within_an_epoch_goes_on_with_the_rows_that_are_left(ranks: int) -> None:
+    from accelerate import PartialState
+    from accelerate.data_loader import prepare_data_loader, skip_first_batches
+    from datasets import Dataset
+    from torch.utils.data import DataLoader
+
+    from engine.batches import group_by_length
+
+    PartialState()
+    rows = Dataset.from_list([{"input_ids": [n] * (1 + n % 7)} for n in range(40)])
+
+    class Trainer:
+        """As the library's own goes through an epoch, skipping what was trained on before."""
+
+        skipped = 0
+
+        def _run_epoch(self, *, epoch: int) -> None:
+            loader = DataLoader(
+                range(40),  # type: ignore[arg-type]
+                batch_size=2,
+                sampler=self._get_train_sampler(),  # type: ignore[attr-defined]
+            )
+            shared = prepare_data_loader(
+                loader, num_processes=ranks, process_index=0, put_on_device=False
+            )
+            if self.skipped:
+                shared = skip_first_batches(shared, self.skipped)
+            shared.set_epoch(epoch)
+            self.seen = [batch.tolist() for batch in shared]
+
+    whole, resumed = Trainer(), Trainer()
+    for trainer in (whole, resumed):
+        group_by_length(trainer, rows, 2 * ranks, seed=3)
+    whole._run_epoch(epoch=0)
+    first = whole.seen
+    whole._run_epoch(epoch=1)
+    resumed.skipped = 3
+    resumed._run_epoch(epoch=1)
+
+    assert resumed.seen == whole.seen[3:] != first[3:]
+
+
 def test_packs_of_a_large_file_are_made_in_parts_and_lose_no_token() -> None:
     import pyarrow as pa
 
