@@ -169,6 +169,7 @@ def test_an_optimizer_with_fewer_states_is_counted_with_fewer(optim: str) -> Non
         ({"stage": "dpo", "loss": "/a.py:f"}, "loss"),
         ({"loss": "/a.py:f", "trainer": "/a.py:G"}, "loss"),
         ({"metric": "/a.py:f"}, "metric"),
+        ({"stage": "reward", "eval_split": 0.1, "metric": "/a.py:f"}, "metric"),
         ({"stage": "pretrain", "packing": True}, "packing"),
         ({"stage": "kto", "per_device_train_batch_size": 2, "packing": True}, "packing"),
         ({"stage": "dpo", "padding_free": True}, "padding_free"),

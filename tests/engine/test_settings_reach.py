@@ -346,3 +346,25 @@ def made(run: Run) -> Seen:
     fetched = read_fetched(run.folder)
     trainer = load(spec, settings, fetched, rows, held_out, callbacks, report, code)
     return Seen(spec=spec, trainer=trainer, rows=rows, folder=run.folder)
+
+
+MEASURE = """
+def shapes(predicted):
+    said, wanted = predicted.predictions, predicted.label_ids
+    return {"rows": len(said), "same": float(said.shape[:1] == wanted.shape[:1])}
+"""
+
+
+@pytest.mark.parametrize("stage", ["dpo", "kto"])
+def test_a_metric_of_the_user_measures_the_rows_of_any_stage(
+    make_run: MakeRun, tmp_path: Path, stage: str
+) -> None:
+    (tmp_path / "mine.py").write_text(MEASURE)
+    settings = {"stage": stage, "eval_split": 0.25, "metric": f"{tmp_path / 'mine.py'}:shapes"}
+    seen = made(make_run("lora", "single", 1, here=True, **settings))
+
+    measured = seen.trainer.evaluate()
+
+    pairs = 2 if stage == "dpo" else 1  # both answers of a pair are sequences
+    assert measured["eval_rows"] == pairs * len(seen.trainer.eval_dataset)
+    assert measured["eval_same"] == 1
