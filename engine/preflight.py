@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from engine.devices import NoAnswerError, devices_here
 from engine.events import EXIT_BAD_SPEC, EXIT_NO_DEVICES, EXIT_OK
 from engine.failure import RunError
 from engine.fetch import read_spec
@@ -46,44 +45,11 @@ def visible(
     return taken, note
 
 
-def devices_here(kind: str) -> list[str]:
-    """Devices of this machine: UUIDs where the driver tells them, else numbers."""
-    if kind == "npu":
-        return [str(number) for number in range(_count_npus())]
-    return _nvidia_uuids() or [str(number) for number in range(_count_cuda())]
-
-
-def _nvidia_uuids() -> list[str]:
-    with contextlib.suppress(Exception):  # no driver, no library: torch may still know devices
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    return []
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _count_cuda() -> int:
-    import torch
-
-    return int(torch.cuda.device_count())
-
-
-def _count_npus() -> int:
-    with contextlib.suppress(ImportError):
-        return int(importlib.import_module("torch_npu").npu.device_count())
-    return 0
-
-
 def check(spec: Path, ranks: int, nodes: int = 1) -> str:
     """The value for the variable that makes devices visible; empty for CPU ranks.
 
     `nodes` machines have as many `ranks` each. Raises RunError (bad_spec) for a spec that cannot
-    be used, MissingDevicesError for too few devices.
+    be used, MissingDevicesError for too few devices, NoAnswerError for a driver that hangs.
     """
     wanted = read_spec(spec).parallel
     if wanted.ranks != ranks * nodes:
@@ -118,7 +84,7 @@ def main(given: list[str] | None = None) -> int:
     except RunError as error:
         _say(str(error))
         return EXIT_BAD_SPEC
-    except MissingDevicesError as error:
+    except (MissingDevicesError, NoAnswerError) as error:
         _say(str(error))
         return EXIT_NO_DEVICES
     return EXIT_OK

@@ -31,6 +31,7 @@ NOT_SHOWN = ("samples_per_second", "steps_per_second", "epoch", "num_tokens")
 """What the trainer counts in an evaluation beside its metrics."""
 FIRST_NODE = "node-0"
 """Folder of the first of several machines, beside those of the others."""
+FURTHER_NODE = re.compile(r"node-[1-9][0-9]*")
 
 
 class Checkpoints(TrainerCallback):  # type: ignore[misc]
@@ -132,7 +133,8 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """From here on a SIGTERM can be answered with a checkpoint; and find the best one again.
 
-        A run folder may have been moved since that was noted.
+        A run folder may have been moved since that was noted. Raises RunError (bad_spec) when
+        others could have written it.
         """
         self.termination.can_save = True
         best = self._note_best(args, state)
@@ -140,6 +142,8 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
             text = f"the best checkpoint, {best.name}, is gone: the best is looked for anew"
             self.report.warn(text)
             state.best_model_checkpoint = state.best_metric = state.best_global_step = None
+        elif best is not None:
+            _check_trusted(self.run, best)  # it is loaded in the end as the newest one is now
 
     @staticmethod
     def _note_best(args: TrainingArguments, state: TrainerState) -> Path | None:
@@ -311,13 +315,17 @@ def _check_trusted(run: Path, checkpoint: Path) -> None:
 
 
 def _leads_to_first(run: Path) -> bool:
-    """Whether this is the folder of a further machine, as the script for several makes it."""
-    link = run / "checkpoints"
+    """Whether this is the folder of a further machine, with the link that its script made.
+
+    The kernel follows `..` from where the link really lies, so no folder may be a link itself.
+    """
+    link, run = run / "checkpoints", run.absolute()
     return (
-        link.is_symlink()
+        FURTHER_NODE.fullmatch(run.name) is not None
+        and link.is_symlink()
+        and link.lstat().st_uid == os.geteuid()
         and os.readlink(link) == f"../{FIRST_NODE}/checkpoints"
-        and not run.is_symlink()
-        and not (run.parent / FIRST_NODE).is_symlink()
+        and not any(path.is_symlink() for path in (run, run.parent, run.parent / FIRST_NODE))
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 from textual.screen import Screen
 
 from wizard.answers import Answers
@@ -40,6 +41,7 @@ from wizard.steps import (
 from wizard.widgets.aside import aside
 from wizard.widgets.page import Page
 from wizard.widgets.question import Question
+from wizard.widgets.terminal import patient
 from wizard.widgets.theme import CALM
 
 Value = TypeVar("Value")
@@ -101,6 +103,10 @@ class TunewrightApp(App[Path]):
         """Whether the run that is returned is yet to be started, in the terminal."""
         self.watched = attach
         """The run that is looked at."""
+
+    def get_driver_class(self) -> type[Driver]:
+        """What reads this terminal."""
+        return patient(super().get_driver_class())
 
     def _print_error_renderables(self) -> None:
         """The command tells an error in a line, not Textual's picture of every variable."""

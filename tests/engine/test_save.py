@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -102,6 +103,33 @@ def test_a_further_machine_goes_on_from_the_first_ones_checkpoints_and_from_no_o
         newest_complete(second, report)
 
 
+def test_the_link_to_the_first_machine_is_followed_in_further_machines_folders_alone(
+    tmp_path: Path,
+) -> None:
+    from engine.save import newest_complete
+
+    checkpoint(tmp_path / "node-0", 9)
+    for name in ("mine", "node-0x", "node-01"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "checkpoints").symlink_to("../node-0/checkpoints")
+        with pytest.raises(RunError, match="checkpoints: a symbolic link"):
+            newest_complete(folder, Report(folder, rank=1, attempt=0, rung=0))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_link_that_another_user_made_is_not_followed(tmp_path: Path) -> None:
+    from engine.save import newest_complete
+
+    checkpoint(tmp_path / "node-0", 9)
+    second = tmp_path / "node-1"
+    second.mkdir()
+    (second / "checkpoints").symlink_to("../node-0/checkpoints")
+    os.lchown(second / "checkpoints", 12345, 12345)
+    with pytest.raises(RunError, match="checkpoints: a symbolic link"):
+        newest_complete(second, Report(second, rank=1, attempt=0, rung=0))
+
+
 def test_the_rows_that_fill_up_an_epoch_are_counted_as_the_library_repeats_them() -> None:
     from accelerate.data_loader import BatchSamplerShard
     from torch.utils.data import BatchSampler
@@ -182,6 +210,12 @@ def test_f04_the_best_checkpoint_is_found_again_in_a_run_that_was_moved(tmp_path
 
     assert state.best_model_checkpoint == str(kept)
     assert said == []
+
+
+def test_a_best_checkpoint_that_others_could_have_written_is_refused(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 10).chmod(0o777)
+    with pytest.raises(RunError, match="checkpoint-10: other users can write here"):
+        begun(tmp_path, best=10)
 
 
 def test_a_best_checkpoint_that_is_gone_is_looked_for_anew(tmp_path: Path) -> None:

@@ -187,19 +187,6 @@ def test_a_loss_that_is_not_finite_ends_every_rank_with_74(make_run: MakeRun) ->
     assert not (run.folder / "model").exists()
 
 
-def test_a_smoke_run_takes_the_longest_rows_and_saves_no_model(make_run: MakeRun) -> None:
-    run = make_run("lora", "single", 1)
-    assert run.train("--smoke").returncode == 0
-
-    measured = run.read("smoke.json")["measured"]
-    lengths = run.read("prepared/report.json")["lengths"]
-    steps = run.events("step")
-    assert measured["steps"] == 2
-    assert sum(step["tokens"] for step in steps) > 16 * lengths["min"]
-    assert not (run.folder / "model").exists()
-    assert not (run.folder / "result.json").exists()
-
-
 def test_f09_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
     straight: Run, tmp_path: Path
 ) -> None:

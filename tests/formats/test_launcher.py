@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -70,6 +71,22 @@ def test_an_edited_script_wins_and_is_named(tmp_path: Path) -> None:
     done = start(text, tmp_path, **place)
     assert done.returncode == 7
     assert "run.sh was edited" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("planted", ["my run", "my run/node-0", "my run/node-0/run.sh"])
+def test_what_another_user_put_in_the_place_of_the_run_is_not_started(
+    planted: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "my run/node-0/run.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text("touch /planted\n")
+    os.chown(tmp_path / planted, 12345, 12345)
+    text = exported(two(), "torchrun").files["launch.sh"]
+    done = start(text, tmp_path, NODE_RANK="0", MASTER_ADDR="10.0.0.1")
+    assert done.returncode == 73
+    assert f"{tmp_path}/{planted} belongs to another user" in done.stderr
+    assert not Path("/planted").exists()
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

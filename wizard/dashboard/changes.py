@@ -124,6 +124,8 @@ def _step(draft: Draft, event: Event, t: float) -> None:
             line = Line(steps, seconds, tokens, own, wait, data, padded)
             draft.lines(rank["rank"]).add(line)
     if step is not None and step >= (rank["step"] or 0):
+        if step > (rank["step"] or 0):
+            rank["updated"] = t  # a clock that was set back is followed: a step is news
         rank["step"], rank["step_t"] = step, t
 
 

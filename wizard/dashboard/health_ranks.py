@@ -18,6 +18,8 @@ SILENT_SECONDS = 15.0
 """Ranks pulse every 5 s."""
 HANG_SECONDS, HANG_STEPS = 30.0, 5.0
 FIRST_BATCH_SECONDS = 120.0
+BUSY, IDLE_POWER = 90.0, 0.35
+"""Utilisation in percent, and share of the power cap, of a device that spins in a collective."""
 SKEW_SECONDS = 2.0
 AHEAD_SECONDS = 5.0
 LINE_SECONDS = 0.5
@@ -146,7 +148,7 @@ def hang(state: RunState) -> Iterator[Finding]:
         severity="error",
         what=f"no rank has finished a step for {waited:.0f} s"
         + (f"; {ranks_text(missing)} never arrived" if missing else ""),
-        evidence=f"last step {at}; {_by_phase(living)}",
+        evidence=f"last step {at}; {_by_phase(living)}{_spinning(living)}",
         cause="" if missing else "all are in the same phase: a collective that does not end",
         ranks=missing,
     )
@@ -155,14 +157,20 @@ def hang(state: RunState) -> Iterator[Finding]:
 def _waited_seconds(
     state: RunState, living: Mapping[int, RankState], reached: list[float]
 ) -> tuple[float, float]:
-    """(seconds since a step was finished, seconds from which that is a hang), by their clocks."""
-    assert state.updated is not None
+    """(seconds without a new step, seconds from which that is a hang), each by its own clock."""
     if reached:
         limit = max(HANG_SECONDS, HANG_STEPS * (state.step_seconds or 0.0))
-        resumed = max((at for phase, at in state.phases if phase == "training"), default=0.0)
-        return state.updated - max(*reached, resumed), limit
+        return max(map(_stepless_seconds, living.values())), limit
     waiting = [r.phase_seconds or 0.0 for r in living.values() if r.phase == "first batch"]
     return max(waiting, default=0.0), FIRST_BATCH_SECONDS
+
+
+def _stepless_seconds(rank: RankState) -> float:
+    """How long a rank has trained since its last step, when it last spoke."""
+    if rank.phase != "training" or rank.step_t is None or rank.updated is None:
+        return 0.0
+    seconds = rank.updated - rank.step_t
+    return seconds if rank.phase_seconds is None else min(seconds, rank.phase_seconds)
 
 
 def _missing(state: RunState, living: Mapping[int, RankState]) -> tuple[int, ...]:
@@ -179,6 +187,19 @@ def _missing(state: RunState, living: Mapping[int, RankState]) -> tuple[int, ...
         return ()
     last = max((rank.step or 0 for rank in living.values()), default=0)
     return tuple(n for n, rank in sorted(living.items()) if (rank.step or 0) < last)
+
+
+def _spinning(living: Mapping[int, RankState]) -> str:
+    """Devices that wait for each other look busy, and take the power of idle ones."""
+    known = [
+        (rank.power_w, rank.power_cap_w)
+        for rank in living.values()
+        if rank.power_w is not None and rank.power_cap_w and (rank.utilization_percent or 0) >= BUSY
+    ]
+    if not known or any(power > IDLE_POWER * cap for power, cap in known):
+        return ""
+    power, cap = max(known)
+    return f"; busy devices take {power:.0f} of {cap:.0f} W: they wait and do not compute"
 
 
 def _place(rank: RankState) -> str:

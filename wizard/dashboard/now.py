@@ -30,6 +30,8 @@ class Compared:
     now: str = ""
     plan: str = ""
     note: str = ""
+    short: str = ""
+    """Stands for the note where that would be cut."""
 
 
 def compared(state: RunState, plan: Predicted, now: float) -> list[Compared]:
@@ -87,6 +89,7 @@ def _step(state: RunState, plan: Predicted) -> Compared:
         now=_said(wording.duration, state.step_seconds),
         plan=_said(wording.duration, plan.step_seconds),
         note=" ".join(parts),
+        short=" ".join(parts[:1]),
     )
 
 
@@ -149,10 +152,7 @@ def against_plan(
     names = max((wording.cells(row.name) for row in rows), default=6)
     amounts = max((wording.cells(row.now) for row in rows), default=0)
     plans = max((wording.cells(row.plan) for row in rows), default=0) if wide else 0
-    word = wording.one_line(verdict(findings))
-    style = STYLES.get(word.split()[0], "$text-success")
-    health = f"{said('health')}  "
-    parts = [Content.assemble((health, "$foreground-muted"), (said(word), style))]
+    parts = _health(findings, width)
     if plans:
         head = f"{'':<{names}}  {wording.padded(said('now'), amounts)}  {said('plan')}"
         parts.append(Content.styled(head, "$foreground-muted"))
@@ -161,16 +161,28 @@ def against_plan(
             (f"{wording.padded(row.name, names)}  ", "$foreground-muted")
         ]
         line.append(wording.padded(row.now, amounts))
-        if wide:
-            line.append(f"  {wording.padded(row.plan, plans)}" if plans else "")
-            line.append((f"  {row.note}" if row.note else "", "$foreground-muted"))
-        elif row.plan:
+        if plans:
+            line.append(f"  {wording.padded(row.plan, plans)}")
+        if row.plan and not wide:
             line.append((f"  {said('plan')} {row.plan}", "$foreground-muted"))
         elif row.note:
-            line.append((f"  {row.note}", "$foreground-muted"))
+            room = width - names - amounts - 4 - (plans + 2 if plans else 0)
+            note = row.note if wording.cells(row.note) <= room else row.short or row.note
+            line.append((f"  {note}", "$foreground-muted"))
         parts.append(Content.assemble(*line))
     parts += [Content(line) for line in _told(findings, width)]
     return Content("\n").join(parts)
+
+
+def _health(findings: tuple[Finding, ...], width: int) -> list[Content]:
+    """The verdict, on two lines where it needs them; the fault finder has all of it."""
+    word = said(wording.one_line(verdict(findings)))
+    style = STYLES.get(word.split()[0], "$text-success")
+    name = f"{said('health')}  "
+    indent = " " * wording.cells(name)
+    first, *more = wording.wrapped(word, max(width, 20), indent)
+    lines = [Content.assemble((name, "$foreground-muted"), (first.removeprefix(indent), style))]
+    return [*lines, *(Content.styled(line, style) for line in more[:1])]
 
 
 def _in_language(row: Compared) -> Compared:
@@ -179,6 +191,7 @@ def _in_language(row: Compared) -> Compared:
         now=said_value(row.now),
         plan=said_value(row.plan),
         note=said_value(row.note),
+        short=said_value(row.short),
     )
 
 

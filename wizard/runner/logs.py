@@ -50,7 +50,9 @@ def _last_lines(path: Path, lines: int) -> tuple[str, ...]:
     except OSError:
         return ()
     # A progress bar rewrites its line: what counts is what stood there last.
-    whole = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")]
+    whole = [
+        line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")
+    ]
     return tuple(line for line in whole if line.strip())[-lines:]
 
 
