@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.record import read_json, write_json
+from engine.spec import loads
+from tests.engine.conftest import Run
 from tests.engine.together import keep_rows
 
 HOWS = ("rank", "torchrun", "group")
@@ -75,6 +77,31 @@ class Kill:
         if self.place in ("removal", "model"):
             return self.step
         return (self.step - 1) // self.save_steps * self.save_steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Killed:
+    """A run that was killed and then resumed, beside one that was not."""
+
+    straight: Run
+    run: Run
+    kill: Kill
+
+    def said(self) -> str:
+        """A line of the table in docs/results."""
+        how, spec = self.run.read("killed.json"), loads((self.run.folder / "spec.toml").read_text())
+        kept = spec.parallel.offload
+        offload = "" if kept == "none" else f", {kept} offloaded"
+        watch = "–" if how["watch"] is None else f"{how['watch']} `{how['failure']}`"
+        return (
+            f"| {spec.parallel.strategy}, {spec.method.method}{offload} | {self.kill} "
+            f"| {self.kill.save_steps} | {watch} | {self.from_step()} |"
+        )
+
+    def from_step(self) -> int:
+        """The step of the checkpoint that was gone on from; the last where nothing was left."""
+        last = max(self.straight.losses())
+        return min(self.run.losses(1), default=last + 1) - 1
 
 
 def kills(number: int, ranks: int, steps: int, micro_batches: int, seed: int) -> Iterator[Kill]:

@@ -18,7 +18,7 @@ from engine.events import EXIT_COMM
 from engine.methods import Method
 from engine.spec import OFFLOADS, Spec, Strategy, dumps, loads
 from tests.engine.conftest import Run
-from tests.engine.killed import Kill, kill_all, kills
+from tests.engine.killed import Killed, kill_all, kills
 from tests.engine.together import train_together
 
 pytestmark = pytest.mark.engine
@@ -110,29 +110,6 @@ def weights(run: Run) -> dict[str, Any]:
     (file,) = (run.folder / "model").glob("*.safetensors")
     tensors: dict[str, Any] = load_file(file)
     return tensors
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Killed:
-    """A run that was killed and then resumed, beside one that was not."""
-
-    straight: Run
-    run: Run
-    kill: Kill
-
-    def said(self) -> str:
-        """A line of the table in docs/results."""
-        spec, how = spec_of(self.run).parallel, self.run.read("killed.json")
-        watch = "–" if how["watch"] is None else f"{how['watch']} `{how['failure']}`"
-        method = spec_of(self.run).method.method
-        return (
-            f"| {spec.strategy}, {method}, offload {spec.offload} | {self.kill} "
-            f"| {self.kill.save_steps} | {how['torchrun']} | {watch} | {self.from_step()} |"
-        )
-
-    def from_step(self) -> int:
-        """The step of the checkpoint that was gone on from; the last where nothing was left."""
-        return min(self.run.losses(1), default=STEPS + 1) - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
