@@ -200,9 +200,9 @@ class Killer:
             write(trainer, *args)
             self.at("model", trainer.state.global_step)
 
-        save.Checkpoints.on_save = marking  # type: ignore[method-assign]
-        save._remove_old = removing
-        save.write_weights = writing
+        changed: Any = save
+        changed.Checkpoints.on_save = marking
+        changed._remove_old, changed.write_weights = removing, writing
 
     def _before(self, trainer: Any, name: str, place: str) -> None:
         whole = getattr(trainer, name)
