@@ -1,4 +1,4 @@
-"""Runs that are killed at a chosen moment: torchrun, its ranks and the watch, without the imports.
+"""Runs that are killed at a chosen moment and resumed: torchrun and the watch, imports paid once.
 
 One process imports the libraries and forks every torchrun, which forks its ranks: they are
 processes of their own and die by a real SIGKILL, but start in a second instead of ten.
@@ -124,7 +124,7 @@ def kills(number: int, ranks: int, steps: int, micro_batches: int, seed: int) ->
 
 
 def kill_all(runs: Iterable[tuple[Path, int, Kill]]) -> str:
-    """Start each run (folder, ranks) and kill it; what the process that does it printed."""
+    """Start each run (folder, ranks), kill it, and resume it; what the one that does it printed."""
     cases = [[str(folder), ranks, asdict(kill)] for folder, ranks, kill in runs]
     done = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(cases)],
@@ -218,24 +218,26 @@ class Killer:
         setattr(trainer, name, wrapped)
 
 
-def rank(folder: str, kill: Kill) -> None:
-    """One rank: `engine.train` in the folder, until the moment."""
+def rank(folder: str, kill: Kill | None) -> None:
+    """One rank: `engine.train` in the folder, until the moment; without one it resumes the run."""
     # torch ends ranks that are functions with their parent; those that are programs live on.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
     os.chdir(folder)
-    sys.argv = ["engine.train", "spec.toml"]
+    sys.argv = ["engine.train", "spec.toml", *(() if kill else ("--resume", "--attempt", "1"))]
     from engine import shard, train
 
     shard.PERSISTENT_ELEMENTS = 0
     keep_rows()
-    Killer(kill, train.RANK).install()
+    if kill:
+        Killer(kill, train.RANK).install()
     status = train.main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)
+    if status:
+        os._exit(status)
 
 
-def torchrun(folder: str, ranks: int, kill: Kill) -> int:
+def torchrun(folder: str, ranks: int, kill: Kill | None) -> int:
     """What torchrun does for one machine, with ranks that are forked."""
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -315,13 +317,16 @@ def import_libraries() -> None:
 
 
 def main() -> None:
-    """Kill the runs that the one argument says, one after the other."""
+    """Kill the runs that the one argument says and resume them, one after the other."""
     import_libraries()
     for folder, ranks, kill in json.loads(sys.argv[1]):
         began = time.monotonic()
         said = killed(folder, ranks, Kill(**kill))
-        seconds = round(time.monotonic() - began, 1)
-        write_json(Path(folder) / "killed.json", {**said, "seconds": seconds})
+        write_json(Path(folder) / "killed.json", said)
+        log = Path(folder) / "logs/1-training.log"
+        status = os.waitpid(fork(torchrun, log, folder, ranks, None), 0)[1]
+        code, seconds = os.waitstatus_to_exitcode(status), time.monotonic() - began
+        print(f"{Path(folder).name}: resumed, {code}, after {seconds:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

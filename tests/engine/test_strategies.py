@@ -153,9 +153,6 @@ def with_kills(
     }
     pairs = [(pair.run, pair.kill) for these in found.values() for pair in these]
     print(kill_all((run.folder, run.ranks, kill) for run, kill in pairs))
-    for ranks in (1, 2):
-        again = [run.folder for run, _ in pairs if run.ranks == ranks]
-        print(train_together(again, ranks, "--resume", "--attempt", "1"))
     return found
 
 
