@@ -176,7 +176,7 @@ def verify(folder: Path) -> None:
         raise RunError("bad_spec", f"{folder}: not a model folder, it has no config.json")
     _refuse_own_code(folder, _read_json(folder / "config.json"))
     for name in _weight_files(folder):
-        _verify_weights(folder / name)
+        verify_weights(folder / name)
 
 
 def _refuse_own_code(folder: Path, config: Any) -> None:
@@ -208,7 +208,11 @@ def _weight_files(folder: Path) -> Iterator[str]:
     yield from names
 
 
-def _verify_weights(path: Path) -> None:
+def verify_weights(path: Path) -> None:
+    """Check that a safetensors file has the size that its own header says.
+
+    Raises RunError (bad_spec).
+    """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
