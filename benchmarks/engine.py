@@ -62,10 +62,6 @@ class Timing:
     settings: Mapping[str, Any]
 
 
-Timed = tuple[str, Timing]
-"""(trainer, what it came to)"""
-
-
 class RunFailedError(Exception):
     """A trainer did not do its job; the message is the end of what it printed."""
 
@@ -143,7 +139,7 @@ def jobs(folder: Path, ranks: int, kind: str, model: Path) -> Iterator[tuple[str
     small = small_model(folder / "5M")
     large = with_template(model, folder / "SmolLM2-135M")
     shared: dict[str, Any] = {"ranks": ranks, "kind": kind, "threads": threads}
-    for name, path, steps, at_once in (("5M", small, 33, 4), ("SmolLM2-135M", large, 9, 2)):
+    for name, path, steps, at_once in (("5M", small, 17, 4), ("SmolLM2-135M", large, 9, 2)):
         step = at_once * ranks
         rows = folder / f"{name}-{ranks}.jsonl"
         if not rows.exists():
@@ -175,26 +171,26 @@ def jobs(folder: Path, ranks: int, kind: str, model: Path) -> Iterator[tuple[str
     )
 
 
-def play(names: Sequence[str], job: Job, folder: Path, pythons: Mapping[str, Path]) -> list[Timed]:
-    """Every trainer once; one that fails is told and left out."""
-    found = []
-    for name in names:
+def play(
+    names: Sequence[str], what: str, job: Job, folder: Path, pythons: Mapping[str, Path]
+) -> None:
+    """Every trainer once, the one with the fewest rounds first; each is kept when it is done."""
+    file = folder / "timings.jsonl"
+    before = kept(file, what, job.ranks)
+    done = {name: sum(name in turn for turn in before) for name in names}
+    turns = len(before)
+    for name in sorted(
+        names, key=lambda name: (done[name], (names.index(name) - turns) % len(names))
+    ):
         try:
             timing = timed(name, job, folder / "run", pythons[name])
         except (RunFailedError, RuntimeError) as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             continue
-        found.append((name, timing))
-        print(f"{name}: {timing}", file=sys.stderr, flush=True)
-    return found
-
-
-def keep(file: Path, what: str, ranks: int, turn: int, found: Sequence[Timed]) -> None:
-    """Add a round to the file."""
-    with file.open("a", encoding="utf-8") as out:
-        for name, timing in found:
-            said = {"job": what, "ranks": ranks, "round": turn, "trainer": name}
+        said = {"job": what, "ranks": job.ranks, "round": done[name], "trainer": name}
+        with file.open("a", encoding="utf-8") as out:
             out.write(json.dumps({**said, **asdict(timing)}) + "\n")
+        print(f"{name}: {timing}", file=sys.stderr, flush=True)
 
 
 def kept(file: Path, what: str, ranks: int) -> list[dict[str, Timing]]:
@@ -291,10 +287,7 @@ def main() -> None:
             continue
         print(f"\n## {name}\n", flush=True)
         for _ in range(options.rounds):
-            before = len(kept(file, name, options.ranks))
-            first = before % len(options.only)
-            order = [*options.only[first:], *options.only[:first]]
-            keep(file, name, options.ranks, before, play(order, job, folder, pythons))
+            play(options.only, name, job, folder, pythons)
         rounds = kept(file, name, options.ranks)
         print(f"{len(rounds)} rounds.\n")
         print("\n".join(table(rounds, useful=job.own_defaults)), flush=True)
