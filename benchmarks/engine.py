@@ -18,6 +18,7 @@ import datetime
 import json
 import os
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -59,6 +60,8 @@ class Timing:
     """Of all rows' token ids and labels, whatever their order."""
     cpu_seconds: float
     """Of the processor, in a steady step and over all ranks: what other programs take is not in."""
+    other_cpu_seconds: float
+    """Of the processor, for everything but the steps behind the first: to start, and to end."""
     settings: Mapping[str, Any]
 
 
@@ -81,7 +84,7 @@ def timed(name: str, job: Job, folder: Path, python: Path) -> Timing:
         "STOPWATCH_SYNCED": f"1,{WARM_STEPS},{job.steps}",
     }
     with (folder / "output").open("wb") as output:
-        began = time.time()
+        began, before = time.time(), _children_seconds()
         process = subprocess.Popen(
             words,
             env={**variables(job, python), **more, **watched},
@@ -94,7 +97,13 @@ def timed(name: str, job: Job, folder: Path, python: Path) -> Timing:
     if code != 0 or not ranks:
         said = (folder / "output").read_text(errors="replace")
         raise RunFailedError(f"{name} ended with {code}:\n{said[-3000:]}")
-    return read(ranks, began)
+    return read(ranks, began, _children_seconds() - before)
+
+
+def _children_seconds() -> float:
+    """Processor time of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:
@@ -111,7 +120,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def read(ranks: Sequence[Mapping[str, Any]], began: float) -> Timing:
+def read(ranks: Sequence[Mapping[str, Any]], began: float, cpu_seconds: float) -> Timing:
     """The timing of what the stopwatches of all ranks wrote."""
     ends = ranks[0]["ends"]
     seconds = ends[-1] - ends[WARM_STEPS - 1]
@@ -129,6 +138,7 @@ def read(ranks: Sequence[Mapping[str, Any]], began: float) -> Timing:
         digest=total("digest"),
         cpu_seconds=sum(r["cpu"][-1] - r["cpu"][WARM_STEPS - 1] for r in ranks)
         / (len(ends) - WARM_STEPS),
+        other_cpu_seconds=cpu_seconds - sum(r["cpu"][-1] - r["cpu"][0] for r in ranks),
         settings=ranks[0]["settings"],
     )
 
@@ -209,13 +219,13 @@ def table(found: Sequence[Mapping[str, Timing]], *, useful: bool) -> Iterator[st
     rate = "trained tokens" if useful else "tokens"
     yield (
         f"| trainer | {rate} a second | Tunewright is × | by processor time × | first step, s "
-        "| trained tokens, and their digest |"
+        "| processor beside the steps, s | trained tokens, and their digest |"
     )
-    yield "|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|"
     for name in TRAINERS:
         timings = [turn[name] for turn in found if name in turn]
         if not timings:
-            yield f"| {name} | not timed | | | | |"
+            yield f"| {name} | not timed | | | | | |"
             continue
         pairs = [(turn[OURS], turn[name]) for turn in found if name in turn and OURS in turn]
         cells = (
@@ -223,6 +233,7 @@ def table(found: Sequence[Mapping[str, Timing]], *, useful: bool) -> Iterator[st
             _spread([_rate(own, useful) / _rate(other, useful) for own, other in pairs], 2),
             _spread([_per_cpu(own, useful) / _per_cpu(other, useful) for own, other in pairs], 2),
             _spread([timing.first_step_seconds for timing in timings], 1),
+            _spread([timing.other_cpu_seconds for timing in timings], 1),
             f"{timings[-1].trained:,} of {timings[-1].rows} rows, {timings[-1].digest:x}",
         )
         yield f"| {name} | {' | '.join(cells)} |"
