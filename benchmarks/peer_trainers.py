@@ -323,5 +323,7 @@ TRAINERS: Mapping[str, Trainer] = {
         unwanted=("torchvision", "torchaudio"),
         command=_llamafactory,
     ),
-    "ms-swift 4.6.0": Trainer(packages=("ms-swift==4.6.0",), unwanted=(), command=_swift),
+    "ms-swift 4.6.0": Trainer(
+        packages=("ms-swift==4.6.0", "modelscope"), unwanted=(), command=_swift
+    ),
 }
