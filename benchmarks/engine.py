@@ -92,7 +92,7 @@ def timed(name: str, job: Job, folder: Path, python: Path) -> Timing:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        code = _ended(process)
+        code = ended(process, LIMIT_SECONDS)
     ranks = [json.loads(path.read_text()) for path in sorted(folder.glob("stopwatch.*.json"))]
     if code != 0 or not ranks:
         said = (folder / "output").read_text(errors="replace")
@@ -106,10 +106,10 @@ def _children_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int | None:
+def ended(process: subprocess.Popen[Any], limit_seconds: float) -> int | None:
     """Its exit code; None where it was ended, with all it started, after its time."""
     try:
-        return process.wait(LIMIT_SECONDS)
+        return process.wait(limit_seconds)
     except subprocess.TimeoutExpired:
         family = psutil.Process(process.pid).children(recursive=True)
         process.kill()
