@@ -8,6 +8,7 @@ labels, names of keys.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ getattr setattr hasattr query_one query Path open get pop startswith endswith re
 removesuffix compile fullmatch match search findall sub split rsplit partition rpartition
 replace strip lstrip rstrip encode decode TypeVar import_module version setdefault add_class
 set_class has_class remove_class index count find getenv glob rglob which run Popen strftime
-run_worker add_parser parse_setting toggle_class is_relative_to field_validator
+run_worker parse_setting toggle_class is_relative_to field_validator
 model_validator timedelta namedtuple create_task
 """
 NO_TEXT_CALLS = frozenset(_NO_TEXT_CALLS.split())
@@ -48,11 +49,11 @@ NO_TEXT_NAMES = re.compile(
 )
 STYLE = re.compile(r"(bold|dim|italic|reverse|underline)?\s*\$[\w-]+$|bold$")
 CODE = re.compile(
-    r"\$\(|\$\{|^\s*#|&&|</?\w+[ >/]|::|^-{1,2}\w|^[\w./-]+\.(py|json|toml|sh|jsonl)$"
+    r"\$\(|\$\{|^\s*#!|&&|</?\w+[ >/]|::|^-{1,2}\w|^[\w./-]+\.(py|json|toml|sh|jsonl)$"
     r"|\\[a-z]|^%|;\s*\}|\w+\(\)|^[\w.]+="
 )
 READS = re.compile(r"[A-Za-z]{2,}")
-WORD = re.compile(r"[A-Za-z][A-Za-z'’.-]*$|[A-Z][\w-]+$")
+WORD = re.compile(r"[A-Za-z][A-Za-z'’.-]*$|[A-Z][\w-]+$|[A-Z][a-z]+/[a-z]+$")
 NAMED_FIELD = re.compile(r"(?<!\{)\{[a-z_]*(?::[^{}]*)?\}(?!\})")
 """What `str.format` fills in."""
 
@@ -82,6 +83,8 @@ TITLED = {  # call → which of its arguments (by place or keyword) is a title o
     "said": (0,),
     "counted": (1,),
     "add_argument_group": (0,),
+    "add_subparsers": ("title",),
+    "table": (0,),
     "Option": (0,),
     "_act": (0,),
     "Field": (1,),
@@ -104,7 +107,7 @@ LABELLED = (  # files in which the first of a tuple is a label of what follows
 )
 _WORD_LISTS = """
 LABELS STAGES ORIGINS LINK_NAMES MARKS METHOD_REASONS NAMES MOVED MEANINGS STOP_CHOICES
-WORDS EXIT_MEANING CAUSES
+WORDS EXIT_MEANING CAUSES PLACE titles
 """
 WORD_LISTS = frozenset(_WORD_LISTS.split())
 """Tables of words: their values, or all of them, are shown."""
@@ -113,7 +116,8 @@ yes no unknown none tight fits free over nothing you planner preset saved shippe
 saving evaluating loading fetching preparing starting wrapping done stopped failed running
 lost finished quality fastest ok gated base instruct backward forward SILENT FAILED SLOW
 FINISHED STOPPED STALE RUNNING STARTING BUSY LOST rendered raw error warning note info
-slowest rank memory host compute communication row line least-memory fewest-devices
+slowest rank memory host compute communication row line least-memory fewest-devices stays tokens
+recomputing messages alpaca preference kto text adapters attention optimizer offload
 """
 FRAGMENTS = tuple(_FRAGMENTS.split())
 """Words that are ours wherever they stand alone for a value."""
@@ -180,13 +184,15 @@ def texts() -> list[Text]:
         keep(word, "tests/texts.py", context=FRAGMENT)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
+    for english in ("line {0}", "row {0}", "at least {0}"):
+        keep(english, "tests/texts.py")
     for module in _modules():
         for english in of_module(module):
             if english not in FRAGMENTS:
                 plural = english.replace(PLURAL, "s") if PLURAL in english else ""
                 one = english.replace(PLURAL, "")
                 keep(one, module.relative_to(ROOT).as_posix(), plural)
-    for english, where in [*_of_settings(), *_of_presets()]:
+    for english, where in [*_of_settings(), *_of_presets(), *_of_machines()]:
         keep(english, where)
     for english in OF_LIBRARIES:
         keep(english, "tests/texts.py")
@@ -256,6 +262,7 @@ class _Reader(ast.NodeVisitor):
         self._shown = False
         self._told = 0
         self._formats = formats
+        self._keys = name.startswith("wizard/planner/")
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str):
@@ -323,7 +330,9 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Dict(self, node: ast.Dict) -> None:
         for key, value in zip(node.keys, node.values, strict=True):
-            if key is not None and not isinstance(key, ast.Constant):
+            if isinstance(key, ast.Constant) and self._keys and " " in str(key.value):
+                self._inside(key, shown=False)
+            elif key is not None and not isinstance(key, ast.Constant):
                 self.visit(key)
             self.visit(value)
 
@@ -430,6 +439,13 @@ def _of_presets() -> Iterator[tuple[str, str]]:
         for key in ("title", "about", "description"):
             if isinstance(content.get(key), str):
                 yield core(content[key]), path.relative_to(ROOT).as_posix()
+
+
+def _of_machines() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "presets" / "machines").glob("*.json")):
+        for problem in json.loads(path.read_text(encoding="utf-8")).get("problems", ()):
+            yield core(problem["what"]), "presets/machines"
+            yield problem["where"], "presets/machines"
 
 
 def template() -> polib.POFile:

@@ -27,28 +27,23 @@ VARIABLE = "TUNEWRIGHT_LANG"
 OF_THE_SYSTEM = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 FRAGMENT = "fragment"
 """Context of a word that is a word of ours wherever it stands for a whole value."""
+MOST_PIECES = 121
 LONGEST = 2000
 """Characters of a line that is compared with texts that hold values."""
-WEAK_LETTERS = 10
+HEAD = 8
+ANSWERS = frozenset({"yes", "no", "none"})
+WEAK_LETTERS, STRONG_MARKS = 10, 3
 """A text that says less than this by itself could be part of anybody's sentence."""
 
 PLACE = re.compile(r"\{(\d+)\}")
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
-QUANTITY = re.compile(r"[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}")
+QUANTITY = re.compile(r"\(?[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}\)?")
+IDEOGRAPHS_APART = re.compile("^[\u4e00-\u9fff] [\u4e00-\u9fff]$")
+MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+PROSE = re.compile(r"[a-z]{2,}")
 WORDS_APART = re.compile(r"\s\S")
-SEPARATORS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(\n+)",
-        r"(\s{2,})",
-        r"([.!?] (?=[A-Z]))",
-        r"(; )",
-        r"(, )",
-        r"(: )",
-        r"( \()",
-    )
-)
-"""What joins texts, the strongest first."""
+JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[\w)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
+"""What joins texts."""
 EDGES = re.compile(r"([\s,;:.(\[]*)(.*?)([\s,;:.)\]]*)", re.DOTALL)
 
 
@@ -59,6 +54,11 @@ class Template:
     literals: tuple[str, ...]
     said: str
     weak: bool
+
+    @property
+    def weight(self) -> int:
+        """How much it says by itself; what a text begins with counts for more."""
+        return sum(map(len, self.literals)) + (HEAD if self.literals[0] else 0)
 
     def values(self, text: str) -> list[list[str]]:
         """What stands where the values are: the first ones short, or the last; none elsewhere."""
@@ -124,10 +124,13 @@ class Catalogue:
     @lru_cache(maxsize=8192)  # noqa: B019 – one catalogue lives as long as the program
     def said(self, text: str) -> str:
         """A text of ours in this language; in English where the catalogue lacks it."""
-        found = self._as_one(text)
-        if found is None and WORDS_APART.search(text) and not _is_path(text):
-            found = self._in_pieces(text)
-        return text if found is None else found
+        whole = self._as_one(text)
+        if not WORDS_APART.search(text) or _is_path(text) or text in self.whole:
+            return text if whole is None else whole
+        pieces = self._in_pieces(text)
+        if whole is None or pieces is None:
+            return whole or pieces or text
+        return pieces if _english_left(pieces) < _english_left(whole) else whole
 
     def _as_one(self, text: str) -> str | None:
         """The text where it is one that the catalogue has, apart from what joins it to others."""
@@ -136,7 +139,7 @@ class Catalogue:
             if found is None and WORDS_APART.search(inner) and not _is_path(inner):
                 found = self._with_values(inner)
             if found is not None:
-                return self._mark(before) + found + self._mark(after)
+                return self.mark(before) + found + self.mark(after)
         return None
 
     def value(self, text: str) -> str:
@@ -145,7 +148,7 @@ class Catalogue:
             return self.whole[text]
         before, core, after = EDGES.fullmatch(text).groups()  # type: ignore[union-attr]
         if core in self.fragments:
-            return self._mark(before) + self.whole[core] + self._mark(after)
+            return self.mark(before) + self.whole[core] + self.mark(after)
         return self.said(text) if WORDS_APART.search(core) and not _is_path(core) else text
 
     def _with_values(self, text: str) -> str | None:
@@ -156,9 +159,7 @@ class Catalogue:
             for word in {"", *WORD.findall(text)}
             for template in self.templates.get(word, ())
         }
-        best = sorted(
-            candidates.values(), key=lambda one: (-sum(map(len, one.literals)), one.literals)
-        )
+        best = sorted(candidates.values(), key=lambda one: (-one.weight, one.literals))
         for template in best:
             for values in sorted(template.values(text), key=_joints):
                 known = [self.value(value) for value in values]
@@ -167,29 +168,51 @@ class Catalogue:
         return None
 
     def _in_pieces(self, text: str) -> str | None:
-        """Texts that were joined, each by itself; None where none of them is known."""
-        for separator in SEPARATORS:
-            pieces = separator.split(text)
-            if len(pieces) < 2:
-                continue
-            told = [p if i % 2 else self.value(p) for i, p in enumerate(pieces)]
-            if told != pieces:
-                return "".join(self._mark(p) if i % 2 else p for i, p in enumerate(told))
-        return None
+        """Texts that were joined, each as long as it is known; None where none of them is."""
+        pieces = JOINTS.split(text)
+        if not 1 < len(pieces) <= MOST_PIECES:
+            return None
+        told, at = "", 0
+        while at < len(pieces):
+            if at:
+                told += self.mark(pieces[at - 1])
+            spans = [(end, "".join(pieces[at:end])) for end in range(len(pieces), at, -2)]
+            spans = [(end, joined) for end, joined in spans if joined != text]
+            exact = ((end, self.whole[s]) for end, s in spans[:-1] if s in self.whole)
+            known = ((end, k) for end, s in spans[:-1] if (k := self._as_one(s)) is not None)
+            end, found = next(exact, None) or next(known, (at + 1, self.value(pieces[at])))
+            told += found
+            at = end + 1
+        english = "".join(pieces[::2])
+        return told if _english_left(told) < _english_left(english) else None
 
     def _is_plain(self, value: str) -> bool:
         """Whether a value is a number, one word, or a text of ours: no part of another sentence."""
         stripped = value.strip()
-        if QUANTITY.fullmatch(stripped) or not WORDS_APART.search(stripped):
+        if QUANTITY.fullmatch(stripped) or stripped in self.fragments - ANSWERS:
             return True
-        return self._as_one(value) is not None
+        if WORDS_APART.search(stripped) or PROSE.fullmatch(stripped):
+            return self._as_one(value) is not None
+        return True
 
-    def _mark(self, mark: str) -> str:
+    def mark(self, mark: str) -> str:
+        """Punctuation between texts, as the language writes it."""
         return self.marks.get(mark, mark)
 
 
 def _filled(text: str, values: Sequence[str]) -> str:
-    return PLACE.sub(lambda place: values[int(place[1])], text)
+    """A text with its values; Chinese characters and others have a blank between them."""
+    told = ""
+    for at, part in enumerate(PLACE.split(text)):
+        piece = values[int(part)] if at % 2 else part
+        if IDEOGRAPHS_APART.search(f"{told[-2:]}{piece[:1]}"):
+            told = told[:-1]
+        elif IDEOGRAPHS_APART.search(f"{told[-1:]}{piece[:2]}"):
+            piece = piece[1:]
+        elif MIXED.search(f"{told[-1:]}{piece[:1]}"):
+            told += " "
+        told += piece
+    return told
 
 
 def _without_edges(text: str) -> list[tuple[str, str, str]]:
@@ -205,7 +228,8 @@ def _template(english: str, translated: str) -> Template:
     order = {number: str(at) for at, number in enumerate(PLACE.findall(english))}
     translated = PLACE.sub(lambda place: f"{{{order[place[1]]}}}", translated)
     words = WORD.findall(" ".join(literals))
-    weak = sum(map(len, words)) < WEAK_LETTERS or len(words) < 2
+    marks = sum(literal.count(mark) for literal in literals for mark in ",;:()")
+    weak = marks < STRONG_MARKS and (sum(map(len, words)) < WEAK_LETTERS or len(words) < 2)
     return Template(literals=literals, said=translated, weak=weak)
 
 
@@ -239,7 +263,11 @@ def _is_path(text: str) -> bool:
 
 def _joints(values: Iterable[str]) -> int:
     """How often texts are joined within values."""
-    return sum(len(one.findall(core(value))) for value in values for one in SEPARATORS)
+    return sum(len(JOINTS.findall(core(value))) for value in values)
+
+
+def _english_left(text: str) -> int:
+    return len(PROSE.findall(text))
 
 
 def core(text: str) -> str:
@@ -284,8 +312,9 @@ def said_problem(problem: Problem) -> str:
     """A problem as one line."""
     if _catalogue is None:
         return str(problem)
-    where = f"{said_value(problem.where)}: " if problem.where else ""
-    fix = f" ({said(problem.fix)})" if problem.fix else ""
+    colon, begin, end = map(_catalogue.mark, (": ", " (", ")"))
+    where = f"{said_value(problem.where)}{colon}" if problem.where else ""
+    fix = f"{begin}{said(problem.fix)}{end}" if problem.fix else ""
     return f"{where}{said(problem.what)}{fix}"
 
 

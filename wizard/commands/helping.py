@@ -18,9 +18,14 @@ class Formatter(argparse.HelpFormatter):
         return "\n".join(wording.wrapped(" ".join(text.split()), width, indent))
 
 
+def _text(text: str | None) -> str | None:
+    return text and said(text)
+
+
 def in_language(parser: argparse.ArgumentParser) -> None:
     """Say what this parser and those below it say in the language in use."""
-    argparse._ = said  # type: ignore[attr-defined] # the hook argparse itself has, without files
+    # argparse asks gettext by this name, which would want a compiled catalogue.
+    argparse._ = _text  # type: ignore[attr-defined]
     parser.formatter_class = Formatter
     parser.description = parser.description and said(parser.description)
     parser.epilog = parser.epilog and said(parser.epilog)
