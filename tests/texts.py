@@ -49,7 +49,7 @@ NO_TEXT_NAMES = re.compile(
 )
 STYLE = re.compile(r"(bold|dim|italic|reverse|underline)?\s*\$[\w-]+$|bold$")
 CODE = re.compile(
-    r"\$\(|\$\{|^\s*#!|&&|</?\w+[ >/]|::|^-{1,2}\w|^[\w./-]+\.(py|json|toml|sh|jsonl)$"
+    r"\$\(|\$\{|^\s*#!|&&|</?\w+[ >/]|::|^-{1,2}\w[\w-]*$|^[\w./-]+\.(py|json|toml|sh|jsonl)$"
     r"|\\[a-z]|^%|;\s*\}|\w+\(\)|^[\w.]+="
 )
 READS = re.compile(r"[A-Za-z]{2,}")
@@ -118,6 +118,7 @@ lost finished quality fastest ok gated base instruct backward forward SILENT FAI
 FINISHED STOPPED STALE RUNNING STARTING BUSY LOST rendered raw error warning note info
 slowest rank memory host compute communication row line least-memory fewest-devices stays tokens
 recomputing messages alpaca preference kto text adapters attention optimizer offload
+inputs allocator context logits process weights gradients activations adapter loss
 """
 FRAGMENTS = tuple(_FRAGMENTS.split())
 """Words that are ours wherever they stand alone for a value."""
@@ -184,7 +185,7 @@ def texts() -> list[Text]:
         keep(word, "tests/texts.py", context=FRAGMENT)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
-    for english in ("line {0}", "row {0}", "at least {0}"):
+    for english in ("line {0}", "row {0}", "at least {0}", "or {0}"):
         keep(english, "tests/texts.py")
     for module in _modules():
         for english in of_module(module):

@@ -42,7 +42,7 @@ IDEOGRAPHS_APART = re.compile("^[\u4e00-\u9fff] [\u4e00-\u9fff]$")
 MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff])$")
 PROSE = re.compile(r"[a-z]{2,}")
 WORDS_APART = re.compile(r"\s\S")
-JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[\w)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
+JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[A-Za-z)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
 """What joins texts."""
 EDGES = re.compile(r"([\s,;:.(\[]*)(.*?)([\s,;:.)\]]*)", re.DOTALL)
 
@@ -136,7 +136,7 @@ class Catalogue:
         """The text where it is one that the catalogue has, apart from what joins it to others."""
         for before, inner, after in _without_edges(text):
             found = self.whole.get(inner)
-            if found is None and WORDS_APART.search(inner) and not _is_path(inner):
+            if found is None and WORDS_APART.search(inner):
                 found = self._with_values(inner)
             if found is not None:
                 return self.mark(before) + found + self.mark(after)
@@ -149,7 +149,7 @@ class Catalogue:
         before, core, after = EDGES.fullmatch(text).groups()  # type: ignore[union-attr]
         if core in self.fragments:
             return self.mark(before) + self.whole[core] + self.mark(after)
-        return self.said(text) if WORDS_APART.search(core) and not _is_path(core) else text
+        return self.said(text) if WORDS_APART.search(core) else text
 
     def _with_values(self, text: str) -> str | None:
         if len(text) > LONGEST:
@@ -160,6 +160,8 @@ class Catalogue:
             for template in self.templates.get(word, ())
         }
         best = sorted(candidates.values(), key=lambda one: (-one.weight, one.literals))
+        if _is_path(text):
+            best = [template for template in best if not template.weak]
         for template in best:
             for values in sorted(template.values(text), key=_joints):
                 known = [self.value(value) for value in values]
@@ -183,7 +185,7 @@ class Catalogue:
             end, found = next(exact, None) or next(known, (at + 1, self.value(pieces[at])))
             told += found
             at = end + 1
-        english = "".join(pieces[::2])
+        english = " ".join(pieces[::2])
         return told if _english_left(told) < _english_left(english) else None
 
     def _is_plain(self, value: str) -> bool:
@@ -258,7 +260,7 @@ def _whole_words(english: str) -> set[str]:
 
 
 def _is_path(text: str) -> bool:
-    return text.startswith(("/", "~/", "./", "../"))
+    return text.startswith(("/", "~/", "./", "../")) and not JOINTS.search(text)
 
 
 def _joints(values: Iterable[str]) -> int:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from wizard import api, paths
-from wizard.commands.terminal import note, say
+from wizard.commands.terminal import note, quote
 
 HELP = "one archive of a finished run to hand over"
 DESCRIPTION = (
@@ -32,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
     names = pack(folder, target.absolute())
     for name in names:
         note(name)
-    say(str(target.absolute()))
+    quote(str(target.absolute()))
     return 0

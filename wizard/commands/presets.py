@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wizard import api
-from wizard.commands.terminal import note, print_exactly, print_json, say
+from wizard.commands.terminal import note, print_exactly, print_json, quote, say
 from wizard.language import said_problem
 from wizard.problem import Problem, ProblemError
 
@@ -78,7 +78,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.out is None:
         print_exactly(text)
     else:
-        say(str(write_new(paths.expanded(args.out, "--out"), text)))
+        quote(str(write_new(paths.expanded(args.out, "--out"), text)))
     return 0
 
 
@@ -115,7 +115,7 @@ def _edit(args: argparse.Namespace) -> int:
         if copy.read_bytes() == file.read_bytes():
             note("nothing was changed")
             return 0
-        say(str(save(dataclasses.replace(load(str(copy)), origin="saved"))))
+        quote(str(save(dataclasses.replace(load(str(copy)), origin="saved"))))
     return 0
 
 
@@ -143,7 +143,7 @@ def _save(args: argparse.Namespace) -> int:
         settings={**base.settings, **settings},
         origin="saved",
     )
-    say(str(save(preset)))
+    quote(str(save(preset)))
     return 0
 
 

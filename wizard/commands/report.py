@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wizard import api
 from wizard.commands.metrics import replacing
-from wizard.commands.terminal import say
+from wizard.commands.terminal import quote
 
 HELP = "write one page of HTML about a run"
 DESCRIPTION = (
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     path = Path(args.file or f"{folder.name}-report.html")
     with replacing(path, force=args.force) as part:
         part.write_text(page(view, plan, result, _versions(folder)), encoding="utf-8")
-    say(str(path))
+    quote(str(path))
     return 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from wizard import api
 from wizard.answers import Answers
 from wizard.commands import choosing, plan
-from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, say
+from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, quote
 from wizard.commands.watching import watch
 from wizard.language import said
 from wizard.problem import Problem, ProblemError
@@ -77,7 +77,7 @@ def tell(folder: Path, args: argparse.Namespace, options: Sequence[str] = ()) ->
     if args.json:
         print_json({"schema": 1, "run": folder.name, "folder": str(folder)})
     else:
-        say(str(folder))
+        quote(str(folder))
     if args.write_only:
         note(f"not started: {shlex.join(['bash', str(folder / 'run.sh'), *options])}")
     elif args.follow:
