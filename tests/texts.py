@@ -30,13 +30,15 @@ TOLD_BY = frozenset(
 NOT_FOR_PEOPLE = ("wizard/probe/nvml_calls.py", "wizard/widgets/theme.py")
 
 _NO_TEXT_CALLS = """
-getattr setattr hasattr query_one query Path open get pop startswith endswith removeprefix
+getattr setattr hasattr query_one query Path open startswith endswith removeprefix
 removesuffix compile fullmatch match search findall sub split rsplit partition rpartition
-replace strip lstrip rstrip encode decode TypeVar import_module version setdefault add_class
+replace strip lstrip rstrip encode decode TypeVar import_module version add_class
 set_class has_class remove_class index count find getenv glob rglob which run Popen strftime
 run_worker parse_setting toggle_class is_relative_to field_validator
 model_validator timedelta namedtuple create_task
 """
+WITH_DEFAULT = frozenset({"get", "setdefault", "pop"})
+"""Calls whose first argument is a key, and the second may be shown."""
 NO_TEXT_CALLS = frozenset(_NO_TEXT_CALLS.split())
 _NO_TEXT_KEYWORDS = """
 id classes group key_display metavar dest action encoding errors mode pattern name prefix
@@ -146,6 +148,7 @@ OF_LIBRARIES = (
     "invalid choice: %(value)r (choose from %(choices)s)",
     "%(prog)s: error: %(message)s\n",
     # Textual's palette
+    "Open the command palette",
     "Search for commands…",
     "Theme",
     "Change the current theme",
@@ -343,6 +346,10 @@ class _Reader(ast.NodeVisitor):
             called in ("join", "split") and isinstance(node.func.value, ast.Constant)
         ):
             self.visit(node.func)
+        if called in WITH_DEFAULT:
+            for part in node.args[1:]:
+                self._inside(part, shown=False)
+            return
         if called in NO_TEXT_CALLS:
             for part in (*node.args, *(k.value for k in node.keywords)):
                 if not isinstance(part, ast.Constant | ast.JoinedStr):

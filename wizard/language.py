@@ -191,6 +191,8 @@ class Catalogue:
     def _is_plain(self, value: str) -> bool:
         """Whether a value is a number, one word, or a text of ours: no part of another sentence."""
         stripped = value.strip()
+        if value != value.rstrip():
+            return False
         if QUANTITY.fullmatch(stripped) or stripped in self.fragments - ANSWERS:
             return True
         if WORDS_APART.search(stripped) or PROSE.fullmatch(stripped):

@@ -25,7 +25,11 @@ def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
         ("memory", *_both(before, now, lambda p: wording.gib(p.memory.device_bytes)), _room(now)),
         ("speed", *_both(before, now, lambda p: wording.speed(p.tokens_per_second)), _batch(now)),
         ("steps", *_both(before, now, lambda p: wording.count(p.steps)), ""),
-        ("time", *_both(before, now, lambda p: wording.duration(eta_seconds(p))), "predicted"),
+        (
+            "time",
+            *_both(before, now, lambda p: wording.duration(eta_seconds(p))),
+            said("predicted"),
+        ),
         ("disk", *_both(before, now, lambda p: wording.gib(p.memory.disk_bytes)), _free(facts)),
     ]
     columns = (

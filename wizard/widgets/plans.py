@@ -94,7 +94,7 @@ def _batch(plan: Plan) -> str:
 
 def _fit_and_margin(plan: Plan) -> str:
     over = plan.memory.over_bytes
-    return f"{fit_word(plan)} +{_gib(over)}" if over > 0 else fit_word(plan)
+    return f"{said(fit_word(plan))} +{_gib(over)}" if over > 0 else fit_word(plan)
 
 
 def _tokens(plan: Plan) -> str:
