@@ -23,7 +23,7 @@ import psutil
 
 MEGABYTE = 1_000_000
 WORDS = Path(__file__).parent.parent / "presets" / "data" / "ordinary-en.jsonl"
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.25
 CHILD = """
 import json, sys
 from pathlib import Path

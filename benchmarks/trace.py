@@ -25,18 +25,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from engine.spec import Spec
 from engine.trace import trace
-from wizard.facts import Model
 from wizard.planner.shape import shape_of
 from wizard.planner.simulated import setup_of
 from wizard.planner.tape.simulation import simulate
+from wizard.probe.model import of_config
 
-FAMILIES = {
-    "Llama": "llama",
-    "Qwen2": "qwen2",
-    "Qwen3": "qwen3",
-    "Mistral": "mistral",
-    "Phi3": "phi3",
-}
+FAMILIES = (
+    "Llama", "Qwen2", "Qwen3", "Mistral", "Phi3", "Gemma", "Gemma2", "Gemma3Text", "Mixtral",
+    "Qwen2Moe", "Qwen3Moe",
+)  # fmt: skip
+ROUTED = ("Mixtral", "Qwen2Moe", "Qwen3Moe")
+ATTENTION = "q_proj,k_proj,v_proj,o_proj"
 
 
 def main() -> None:
@@ -64,21 +63,29 @@ def main() -> None:
 
 def compared(draw: random.Random) -> dict[str, Any]:
     """One configuration: its description, both peaks, the error."""
-    family = draw.choice(sorted(FAMILIES))
+    family = draw.choice(FAMILIES)
     sizes = dimensions(draw, family)
-    spec = spec_of(draw)
+    spec = spec_of(draw, family)
     with tempfile.TemporaryDirectory() as folder:
         parameters = save(family, sizes, Path(folder))
         traced = trace(spec, Path(folder))
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     assert traced["parameters"] == parameters
-    model = facts(family, sizes, parameters)
+    model = of_config("m", config, parameters=parameters)
     shape = shape_of(model)
     assert shape is not None
     setup = setup_of(spec, model, shape)
     assert setup is not None, (family, sizes)
     simulated = simulate(setup).allocated_peak_bytes
     changed = {**spec.method.model_dump(), **spec.training.model_dump()}
-    keys = ("method", "lora_rank", "lora_dropout", "optim", "gradient_checkpointing")
+    keys = (
+        "method",
+        "lora_rank",
+        "target_modules",
+        "lora_dropout",
+        "optim",
+        "gradient_checkpointing",
+    )
     batch = f"{spec.training.per_device_train_batch_size} × {spec.data.max_length}"
     words = ", ".join(f"{key}={changed[key]}" for key in keys)
     return {
@@ -104,11 +111,28 @@ def dimensions(draw: random.Random, family: str) -> dict[str, Any]:
         "head_dim": head,
         "vocab_size": draw.choice([8192, 32000, 49152, 128256, 151936]),
         "tie_word_embeddings": draw.random() < 0.5 and family != "Phi3",
+        **kinds(draw, family, 64 * draw.randint(1, 1 + hidden // 64)),
     }
 
 
-def spec_of(draw: random.Random) -> Spec:
-    """A way to train it on one device."""
+def kinds(draw: random.Random, family: str, expert: int) -> dict[str, Any]:
+    """What only some families have: windows, and experts of a width."""
+    if family in ("Mistral", "Gemma3Text"):
+        return {"sliding_window": draw.choice([256, 1024, 4096])}
+    if family not in ROUTED:
+        return {}
+    count = draw.choice([4, 8, 32])
+    sizes = {"num_experts_per_tok": draw.choice([1, 2, 4])}
+    if family == "Mixtral":
+        return {**sizes, "num_local_experts": count}
+    shared = {"shared_expert_intermediate_size": 2 * expert} if family == "Qwen2Moe" else {}
+    return {**sizes, "num_experts": count, "moe_intermediate_size": expert, **shared}
+
+
+def spec_of(draw: random.Random, family: str) -> Spec:
+    """A way to train it on one device; PEFT puts no dropout before routed experts."""
+    attentions = ["eager"] if family == "Gemma2" else ["sdpa", "sdpa", "sdpa", "eager"]
+    targets = ["all-linear"] if family == "Phi3" else ["all-linear", "all-linear", ATTENTION]
     method = draw.choice(["full", "lora", "qlora"])
     micro, accumulation = draw.choice([1, 1, 2, 4]), draw.choice([1, 2])
     dtype = draw.choice(["bfloat16", "bfloat16", "float32"])
@@ -117,13 +141,14 @@ def spec_of(draw: random.Random) -> Spec:
             "model": {
                 "model": "m",
                 "dtype": dtype,
-                "attn_implementation": draw.choice(["sdpa", "sdpa", "sdpa", "eager"]),
+                "attn_implementation": draw.choice(attentions),
             },
             "data": {"data": "d", "max_length": draw.choice([128, 256, 512, 1000, 2048])},
             "method": {
                 "method": method,
                 "lora_rank": draw.choice([4, 16, 64]),
-                "lora_dropout": draw.choice([0.0, 0.0, 0.1]),
+                "lora_dropout": 0.0 if family in ROUTED else draw.choice([0.0, 0.0, 0.1]),
+                "target_modules": draw.choice(targets),
             },
             "parallel": {"strategy": "single", "device_kind": "cuda"},
             "training": {
@@ -142,31 +167,11 @@ def save(family: str, sizes: dict[str, Any], folder: Path) -> int:
     import torch
     import transformers
 
-    more = {"pad_token_id": 0} if family == "Phi3" else {}
-    config = getattr(transformers, f"{family}Config")(**sizes, **more)
+    config = getattr(transformers, f"{family}Config")(**sizes, pad_token_id=0)
     config.save_pretrained(folder)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
     return sum(weight.numel() for weight in model.parameters())
-
-
-def facts(family: str, sizes: dict[str, Any], parameters: int) -> Model:
-    """What the planner reads of such a model."""
-    return Model(
-        name="m",
-        path=None,
-        architecture=FAMILIES[family],
-        parameters=parameters,
-        embedding_parameters=sizes["vocab_size"] * sizes["hidden_size"],
-        hidden_size=sizes["hidden_size"],
-        intermediate_size=sizes["intermediate_size"],
-        num_layers=sizes["num_hidden_layers"],
-        num_heads=sizes["num_attention_heads"],
-        num_kv_heads=sizes["num_key_value_heads"],
-        head_dim=sizes["head_dim"],
-        vocab_size=sizes["vocab_size"],
-        tied_embeddings=sizes["tie_word_embeddings"],
-    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.failure import RunError
 from engine.record import read_json
-from engine.spec import Spec
+from engine.spec import ZERO_STAGES, Spec
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -216,6 +216,24 @@ def keep_precise(spec: Spec, model: PreTrainedModel) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
+
+
+def leave_casts_to_autocast(spec: Spec, model: Module) -> None:
+    """Give the adapter its inputs as they are: autocast brings them and float32 weights together.
+
+    PEFT would first copy each input to float32, which autocast then rounds back: the same numbers
+    to the last bit, with another copy of every input kept for the backward pass. DoRA also
+    multiplies outside of what autocast looks after, and there are no casts where it is off.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    if spec.model.dtype == "float32" or spec.method.use_dora:
+        return
+    if spec.parallel.strategy in ZERO_STAGES:  # DeepSpeed computes without autocast
+        return
+    for module in model.modules():
+        if isinstance(module, BaseTunerLayer):
+            module.cast_input_dtype_enabled = False
 
 
 def takes_from_weights(spec: Spec) -> bool:

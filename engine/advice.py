@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine.methods import all_labelled
 from engine.spec import Spec
 
 MOST_OVER = 4 / 3
@@ -45,8 +46,7 @@ def _unbalanced(report: Mapping[str, Any], spec: Spec) -> str:
     good = report["good_examples"]
     bad = report["examples"] - good
     if not good or not bad:
-        all_of = "good" if good else "bad"
-        return f"all answers are labelled {all_of}: there is nothing to tell them from"
+        return all_labelled("good" if good else "bad")
     desirable = spec.method.desirable_weight or 1.0
     undesirable = spec.method.undesirable_weight or 1.0
     over = good * desirable / (bad * undesirable)

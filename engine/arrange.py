@@ -6,13 +6,13 @@ import hashlib
 import itertools
 import os
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.arguments import SMOKE_STEPS
 from engine.failure import RunError
+from engine.packing import packed
 from engine.spec import Spec
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ HELD_OUT = "eval.arrow"
 ROWS_PER_BATCH = 1000
 
 
-def arrange(spec: Spec, folder: Path) -> dict[str, int]:
+def arrange(spec: Spec, folder: Path) -> dict[str, float]:
     """Hold rows out, shuffle what needs it, pack what is plain text; how many rows are left.
 
     `rows.arrow` has all rows before, and those to train on after. Rows that share a prompt (for
@@ -31,30 +31,38 @@ def arrange(spec: Spec, folder: Path) -> dict[str, int]:
     Raises RunError (bad_data) when nothing can be held out.
     """
     table = read(folder / TRAINED_ON)
-    held = held_out(spec, table) if spec.data.eval_split > 0 else set()
     rest: Sequence[int] = range(len(table))  # no list: there may be many millions
-    if held:
-        rest = [row for row in rest if row not in held]
-    if spec.method.stage == "kto":  # its trainer reads rows in their order
-        rest = random.Random(spec.training.seed).sample(rest, len(rest))
     sides = {TRAINED_ON: rest}
-    if held:
-        sides[HELD_OUT] = sorted(held)
+    if spec.data.eval_split > 0:
+        held = held_out(spec, table)
+        rest = (~held).nonzero()[0]
+        sides = {TRAINED_ON: rest, HELD_OUT: held.nonzero()[0]}
+    if spec.method.stage == "kto":  # its trainer reads rows in their order
+        order = random.Random(spec.training.seed).sample(range(len(rest)), len(rest))
+        sides[TRAINED_ON] = [rest[place] for place in order]
     learnt_too = 0
     if (folder / HELD_OUT).exists():  # made of a file of its own
         apart = read(folder / HELD_OUT)
         trained_on = set(row_keys(spec, table))
         learnt_too = sum(key in trained_on for key in row_keys(spec, apart))
         _rewrite(spec, apart, range(len(apart)), folder / HELD_OUT)
-    untouched = not held and spec.method.stage not in ("kto", "pretrain")
+    untouched = (
+        HELD_OUT not in sides
+        and spec.method.stage not in ("kto", "pretrain")
+        and not spec.data.packing
+    )
     if not untouched:
         for name, rows in sides.items():  # the mapped file stays readable until it is let go
             _rewrite(spec, table, rows, folder / name)
-    found = {
+    found: dict[str, float] = {
         "examples": len(read(folder / TRAINED_ON)),
         "eval_examples": len(read(folder / HELD_OUT)) if (folder / HELD_OUT).exists() else 0,
         "eval_learnt_too": learnt_too,
     }
+    if spec.data.packing:
+        found["packed_rows"] = len(rest)
+        sizes = lengths(read(folder / TRAINED_ON))
+        found["filled_percent"] = round(100 * sum(sizes) / (spec.data.max_length * len(sizes)), 1)
     if spec.method.stage == "kto":
         found["good_examples"] = sum(read(folder / TRAINED_ON).column("label").to_pylist())
     if spec.method.stage == "pretrain":  # the first token of a block has none before it
@@ -69,32 +77,47 @@ def _predicted(path: Path) -> int:
     return (pc.sum(sizes).as_py() or 0) - len(sizes)
 
 
-def held_out(spec: Spec, table: Any) -> set[int]:
-    """Indices of the rows to evaluate on: whole groups that belong together, up to the share.
+def held_out(spec: Spec, table: Any) -> Any:
+    """Which rows to evaluate on, as a mask: whole groups that belong together, up to the share.
 
+    Numbers in arrays, not in lists: of a hundred million rows they take a few GB.
     Raises RunError (bad_data) when all rows belong together.
     """
-    keys = list(row_keys(spec, table))
-    sizes = Counter(keys)
+    import numpy as np
+
+    content = b"".join(row_keys(spec, table))
+    keys, group_of, sizes = np.unique(
+        np.frombuffer(content, np.uint64), return_inverse=True, return_counts=True
+    )
     if len(sizes) < 2:
         alike = "have the same prompt" if _key_column(spec) == "prompt_ids" else "are the same"
         raise RunError(
             "bad_data",
-            f"eval_split={spec.data.eval_split:g}: all {len(keys)} rows {alike}, so none can be "
-            "held out without learning it; give a file with eval_data",
+            f"eval_split={spec.data.eval_split:g}: all {len(group_of)} rows {alike}, so none can "
+            "be held out without learning it; give a file with eval_data",
         )
-    wanted = max(1, round(spec.data.eval_split * len(keys)))
-    seed = str(spec.training.seed).encode()
-    order = sorted(sizes, key=lambda key: hashlib.blake2b(seed + key, digest_size=8).digest())
-    taken: set[bytes] = set()
+    wanted = max(1, round(spec.data.eval_split * len(group_of)))
+    order = np.argsort(_mixed(keys ^ _mixed(np.array([spec.training.seed], np.uint64))))
+    taken = np.zeros(len(keys), bool)
     count = 0
-    for key in order:
-        if count + sizes[key] <= wanted:
-            taken.add(key)
-            count += sizes[key]
-    if not taken:  # every group is larger than the share: the smallest is nearest to it
-        taken = {min(order, key=lambda key: sizes[key])}
-    return {row for row, key in enumerate(keys) if key in taken}
+    for group in order:
+        if count + sizes[group] <= wanted:
+            taken[group] = True
+            count += sizes[group]
+            if count == wanted:
+                break
+    if not count:  # every group is larger than the share: the smallest is nearest to it
+        taken[order[np.argmin(sizes[order])]] = True
+    return taken[group_of]
+
+
+def _mixed(numbers: Any) -> Any:
+    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): each bit depends on every other."""
+    import numpy as np
+
+    first = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    second = (first ^ (first >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return second ^ (second >> np.uint64(31))
 
 
 def row_keys(spec: Spec, table: Any) -> Iterator[bytes]:
@@ -123,7 +146,9 @@ def _rewrite(spec: Spec, table: Any, rows: Sequence[int], path: Path) -> None:
     import pyarrow as pa
 
     chosen = _batches(table, rows)
-    if spec.method.stage == "pretrain":
+    if spec.data.packing and path.name == TRAINED_ON:
+        chosen = packed(chosen, spec.data.max_length)
+    elif spec.method.stage == "pretrain":
         chosen = _packed(chosen, spec.data.max_length)
     elif spec.method.stage == "kto":
         chosen = (_with_plain_label(batch) for batch in chosen)
@@ -136,8 +161,10 @@ def _rewrite(spec: Spec, table: Any, rows: Sequence[int], path: Path) -> None:
 
 
 def _batches(table: Any, rows: Sequence[int]) -> Iterator[Any]:
+    import pyarrow as pa
+
     for start in range(0, len(rows), ROWS_PER_BATCH):
-        yield table.take(list(rows[start : start + ROWS_PER_BATCH]))
+        yield table.take(pa.array(rows[start : start + ROWS_PER_BATCH], pa.int64()))
 
 
 def _packed(chosen: Iterator[Any], length: int) -> Iterator[Any]:
@@ -200,15 +227,15 @@ def load_held_out(run: Path, spec: Spec) -> Dataset | None:
     return Dataset.from_file(str(run / "prepared" / HELD_OUT))
 
 
-def lengths(rows: Dataset) -> list[int]:
-    """Tokens of each row, over its longest columns of them."""
+def lengths(rows: Any) -> list[int]:
+    """Tokens of each row of a data set or an Arrow table, over its longest columns of them."""
     import pyarrow.compute as pc
 
-    table = rows.data.table
+    table = rows.data.table if hasattr(rows, "data") else rows
     columns = [
         pc.list_value_length(table.column(name))
         for name in table.column_names
-        if name != "label" and name != "labels"
+        if name not in ("label", "labels", "seq_lengths")
     ]
     total = columns[0]
     for column in columns[1:]:

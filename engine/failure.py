@@ -29,6 +29,34 @@ class RunError(Exception):
         super().__init__(message)
         self.failure = failure
 
+    def __reduce__(self) -> tuple[type[RunError], tuple[str, str]]:
+        """Both arguments, so that one raised in another process arrives."""
+        return type(self), (self.failure, str(self))
+
+
+USER_FILES: set[str] = set()
+"""Files of the user whose code was loaded into this process; see `engine.plugins`."""
+NOT_THEIRS = ("gpu_oom", "host_oom", "disk_full", "lost_device")
+"""What code of the user runs into rather than causes."""
+
+
+def user_sentence(error: BaseException) -> str:
+    """An error with the last line of the user's own code that it came through."""
+    name = type(error).__name__
+    text = f"{name}: {error}" if str(error).strip() else name
+    place = _user_place(error)
+    return f"{place[0]}, line {place[1]}, in {place[2]}: {text}" if place else text
+
+
+def _user_place(error: BaseException) -> tuple[str, int | None, str, bool] | None:
+    """(file, line, function, whether it was raised right there), if user code was running."""
+    frames = traceback.extract_tb(error.__traceback__)
+    found = [number for number, frame in enumerate(frames) if frame.filename in USER_FILES]
+    if not found:
+        return None
+    frame = frames[found[-1]]
+    return frame.filename, frame.lineno, frame.name, found[-1] == len(frames) - 1
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
@@ -46,7 +74,10 @@ def classify(error: BaseException) -> Failure:
     """The failure an exception stands for; never raises."""
     failure, known = _class_of(error)
     text = str(error).strip() or type(error).__name__
-    if not known:
+    place = None if known or failure in NOT_THEIRS else _user_place(error)
+    if place is not None and (failure == "unknown" or place[3]):
+        failure, text = "user_code", user_sentence(error)
+    elif not known:
         text = f"{type(error).__name__}: {text}"
     tail = "" if known else "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:]
     return Failure(failure=failure, code=FAILURE_EXIT[failure], message=text, traceback=tail)

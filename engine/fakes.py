@@ -13,7 +13,7 @@ from torch import nn
 BLOCK, OUTER_BLOCK, SMALL_TENSOR = 64, 256, 4096
 """bitsandbytes: elements per scale, scales per scale of scales, and below which 32-bit states."""
 FUSED_TOKENS = 1536
-"""bitsandbytes 0.50 multiplies up to this many tokens without unpacking the 4-bit matrix."""
+"""bitsandbytes 0.50 multiplies up to this many 16-bit tokens without unpacking the matrix."""
 
 
 class _Kernel:
@@ -27,6 +27,7 @@ class _Kernel:
 def real_devices_do(tracer: Any) -> Iterator[None]:
     """Inside, the libraries run as on a CUDA device; see each line for what would differ."""
     import bitsandbytes  # noqa: F401  registers the fake kernels of 4-bit layers
+    import torch._meta_registrations as meta
     import transformers.masking_utils
     import trl.kernels.chunked_logprob as loss
     import trl.trainer.utils
@@ -47,6 +48,8 @@ def real_devices_do(tracer: Any) -> Iterator[None]:
         mock.patch.object(loss, "_backward_kernel", _Kernel()),
         mock.patch.object(loss, "triton", _Triton, create=True),
         mock.patch.object(loss, "_addmm_fp32", _nothing),
+        # Grouped products of float32, which a device multiplies one by one, are refused on fakes.
+        mock.patch.object(meta, "_meta_grouped_mm_common", _grouped),
         # A CPU's dropout keeps a mask as wide as its values, a CUDA device's keeps bytes.
         mock.patch.object(nn.functional, "dropout", dropout),
         # Without a device in the question, torch answers for CUDA.
@@ -70,6 +73,15 @@ def _yes(_device: Any) -> bool:
     return True
 
 
+def _grouped(
+    a: torch.Tensor, b: torch.Tensor, *_scales: Any, offs: torch.Tensor, **_options: Any
+) -> torch.Tensor:
+    """Shape of a grouped product: a matrix for each group of rows, or a product of each group."""
+    if b.dim() == 3:
+        return a.new_empty(a.shape[0], b.shape[-1])
+    return a.new_empty(offs.shape[0], a.shape[0], b.shape[1])
+
+
 def _nothing(*_args: Any, **_options: Any) -> None:
     return None
 
@@ -79,7 +91,7 @@ def _unpacked(
 ) -> int:
     """Bytes of a 4-bit matrix unpacked, with its scales, for more tokens than the kernel takes."""
     rows, columns = shape[0], values.shape[-1]
-    if values.numel() // columns <= FUSED_TOKENS:
+    if values.numel() // columns <= FUSED_TOKENS and values.dtype != torch.float32:
         return 0
     scales = -(-rows * columns // BLOCK) * 4
     twice = 2 * scales if options.get("absmax_8bit") is not None else 0

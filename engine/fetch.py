@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import struct
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib import util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine import rules
+from engine import plugins, rules
 from engine.failure import RunError, command
-from engine.record import read_json, write_json
+from engine.record import read_json, tell, write_json
+from engine.rows.sources import Source, sources
+from engine.rows.values import DataError
 from engine.spec import ModelTable, Spec, SpecError, loads
 
-WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "README.md", "LICENSE*"]
-"""Files of a hub model that are taken: weights without code, tokenizer, templates, licence."""
+if TYPE_CHECKING:
+    from engine.hub.repo import Told
+
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -30,6 +31,10 @@ class Fetched:
     path: Path
     revision: str | None
     source: str
+    content: str | None = None
+    """Hash of what the hub says it holds; None for a folder."""
+    data: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Data sets on hubs, as the spec names them → their files here."""
 
 
 def read_spec(path: Path) -> Spec:
@@ -58,56 +63,106 @@ def read_fetched(run: Path) -> Fetched:
     """
     said = read_json(run / "fetched.json")
     try:
-        return Fetched(path=Path(said["path"]), revision=said["revision"], source=said["source"])
-    except (TypeError, KeyError):
+        return Fetched(
+            path=Path(said["path"]),
+            revision=said["revision"],
+            source=said["source"],
+            content=said.get("content"),
+            data={name: one["files"] for name, one in said.get("data", {}).items()},
+        )
+    except (TypeError, KeyError, AttributeError):
         raise RunError("bad_spec", f"{run}: no fetched.json; run `engine.fetch` first") from None
 
 
-def fetch(table: ModelTable) -> Fetched:
+def fetch(table: ModelTable, told: Told = lambda done, total: None) -> Fetched:
     """The verified folder of a model.
 
-    Raises RunError (bad_spec) in one sentence when there is none.
+    Raises RunError in one sentence when there is none.
     """
     folder = Path(table.model).expanduser()
     local = table.source == "local" or folder.is_absolute() or folder.is_dir()
     if local:
         found = Fetched(path=folder.absolute(), revision=table.revision, source="local")
-    elif table.source == "modelscope":
-        found = _from_modelscope(table)
     else:
-        found = _from_huggingface(table)
+        from engine.hub.sets import fetch_model
+
+        source = "huggingface" if table.source == "auto" else table.source
+        got = fetch_model(source, table.model, table.revision, told)
+        found = Fetched(path=got.folder, revision=got.revision, source=source, content=got.content)
     verify(found.path)
     return found
 
 
-def _from_huggingface(table: ModelTable) -> Fetched:
-    from huggingface_hub import snapshot_download
+def fetch_run(spec: Spec, run: Path) -> Fetched:
+    """Everything a run needs from elsewhere, listed in its `fetched.json`.
 
+    What the list has already, for the same names, is verified and taken: a run that goes on, goes
+    on with the commits it began with, and asks nobody. Raises RunError in one sentence.
+    """
+    plugins.keep(spec, run.absolute())  # what is missing is said before a long download
+    said = read_json(run / "fetched.json")
+    asked = spec.model.model_dump(include={"model", "revision", "source"})
+    found = _fetched_before(said, asked, run) or fetch(spec.model, _Arriving(run, spec.model.model))
+    data = {}
+    for source in _hub_sets(spec):
+        name = str(source.path)
+        data[name] = _set_before(said, name) or _fetch_set(source, _Arriving(run, name))
+    whole = {
+        "path": str(found.path),
+        "revision": found.revision,
+        "source": found.source,
+        "content": found.content,
+        "asked": asked,
+        "data": data,
+    }
+    write_json(run / "fetched.json", whole)
+    return read_fetched(run)
+
+
+def _fetched_before(said: Mapping[str, Any], asked: Mapping[str, Any], run: Path) -> Fetched | None:
+    if said.get("asked") != asked or said.get("source") == "local":
+        return None
+    found = read_fetched(run)
     try:
-        path = Path(snapshot_download(table.model, revision=table.revision, allow_patterns=WANTED))
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        host = os.environ.get("HF_ENDPOINT", "the hub")
-        raise RunError(
-            "bad_spec",
-            f"{table.model}: no such folder, and {host} did not give it ({reason}); "
-            "give a local folder, or set HF_ENDPOINT or HF_TOKEN",
-        ) from None
-    return Fetched(path=path, revision=path.name, source="huggingface")
+        verify(found.path)
+    except RunError:  # somebody cleared the cache
+        return None
+    return found
 
 
-def _from_modelscope(table: ModelTable) -> Fetched:
-    if util.find_spec("modelscope") is None:
-        raise RunError(
-            "bad_spec", f"{table.model}: source=modelscope needs `pip install modelscope`"
-        )
-    from modelscope import snapshot_download
-
+def _hub_sets(spec: Spec) -> list[Source]:
+    named = [spec.data.data, *([spec.data.eval_data] if spec.data.eval_data else [])]
     try:
-        path = snapshot_download(table.model, revision=table.revision, allow_patterns=WANTED)
-    except Exception as error:
-        raise RunError("bad_spec", f"{table.model}: ModelScope did not give it ({error})") from None
-    return Fetched(path=Path(path), revision=table.revision, source="modelscope")
+        found = [source for text in named for source in sources(text)]
+        return [source for source in found if source.hub is not None]
+    except DataError as error:
+        raise RunError("bad_data", f"{error.what}; {error.fix}") from None
+
+
+def _set_before(said: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    before: dict[str, Any] | None = said.get("data", {}).get(name)
+    files = before["files"] if before else []
+    return before if files and all(Path(file).is_file() for file in files) else None
+
+
+def _fetch_set(source: Source, told: Told) -> dict[str, Any]:
+    from engine.hub.sets import fetch_set
+
+    wanted = source.hub
+    assert wanted is not None
+    got = fetch_set(wanted, told)
+    return {"exactly": got.name, "content": got.content, "files": [str(file) for file in got.files]}
+
+
+class _Arriving:
+    """Tells the run's dashboard how much has arrived."""
+
+    def __init__(self, run: Path, name: str) -> None:
+        self._run, self._name = run, name
+
+    def __call__(self, done: int, total: int) -> None:
+        detail = f"{self._name}: {done / 1024**3:.2f} of {total / 1024**3:.2f} GiB"
+        tell(self._run, {}, "phase", phase="fetching", progress=done / total, detail=detail)
 
 
 def verify(folder: Path) -> None:
@@ -172,18 +227,19 @@ def _read_json(path: Path) -> Any:
 
 
 def main() -> int:
-    """Fetch the model of a spec and write `fetched.json`; the exit code."""
+    """Fetch what a spec needs and write `fetched.json`; the exit code."""
     parser = argparse.ArgumentParser(prog="engine.fetch", description=__doc__)
     parser.add_argument("spec", type=Path)
     parser.add_argument("--run", type=Path, default=Path())
     options = parser.parse_args()
+    return command(lambda: _say(fetch_run(read_spec(options.spec), options.run)))
 
-    def body() -> None:
-        found = fetch(read_spec(options.spec).model)
-        said = {"path": str(found.path), "revision": found.revision, "source": found.source}
-        write_json(options.run / "fetched.json", said)
 
-    return command(body)
+def _say(found: Fetched) -> None:
+    at = f" at {found.revision}" if found.revision else ""
+    print(f"model: {found.path}{at}")  # noqa: T201
+    for name, files in found.data.items():
+        print(f"data: {name}, files: {len(files)}")  # noqa: T201
 
 
 if __name__ == "__main__":

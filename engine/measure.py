@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from engine.collectives import Collectives
 from engine.report import (
     LINE_SECONDS,
     Report,
@@ -18,6 +19,9 @@ from engine.report import (
     process_memory_peak_bytes,
 )
 from engine.spec import ParallelTable
+
+SAMPLED_EVERY, SAMPLED_FIRST = 20, 2
+"""Where collectives are inside the passes: the steps in which waiting is measured."""
 
 
 class Clock:
@@ -59,13 +63,22 @@ class Clock:
         }
 
 
+def _counted(batch: Any) -> tuple[Any, int]:
+    """(tokens of rows, tokens with their padding) of a batch; rows in one sequence have none."""
+    mask = batch.get("attention_mask")
+    if mask is None:
+        size = batch["input_ids"].numel()
+        return size, size
+    return mask.sum(), mask.numel()
+
+
 class StepMeter(TrainerCallback):  # type: ignore[misc]
     """Writes `step`, `train` and `saved` events.
 
     Waiting is what a rank spends in collectives: from the moment its last gradient is handed over
     until the backward pass returns, and in the small gathers of the loss. A single rank has nobody
-    to wait for. Under ZeRO and FSDP collectives are inside the passes and the step and cannot be
-    told apart this way, so the waiting is unknown.
+    to wait for. Under ZeRO and FSDP collectives are inside the passes and the step: in every 20th
+    step they are gone through one by one, and a line tells how many of its steps were such.
     """
 
     def __init__(
@@ -85,6 +98,9 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self.clock = Clock(device, own)
         self.alone = parallel.ranks == 1
         self.reduces = not self.alone and parallel.strategy in ("ddp", "layer_split")
+        self.sampled: Collectives | None = None
+        if not self.alone and not self.reduces:
+            self.sampled = Collectives(self.clock.synchronize, self._at)
         self.tokens_before = self.tokens_seen = tokens_before
         self.total_steps = 0
         self.step_seconds: list[float] = []
@@ -103,8 +119,11 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     def attach(self, trainer: Any) -> None:
         """Listen to a trainer's batches and collectives."""
         trainer.get_batch_samples = self._timed_batches(trainer.get_batch_samples)
-        if self.reduces:
+        if not self.alone:
             trainer.accelerator.gather = self._timed_gather(trainer.accelerator.gather)
+        if self.sampled is not None:
+            self.sampled.hook(torch.distributed.ProcessGroup)
+        if self.reduces:
             trainer.accelerator.backward = self._timed_backward(trainer.accelerator.backward)
         self._wrapped = lambda: trainer.model_wrapped
 
@@ -137,17 +156,31 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._started = time.perf_counter()
             self.report.doing = "data"
+            self._listen()
             waits_before = len(self._waits)
             samples, items = get(*args, **kwargs)
             self.report.doing = "compute"
             gathered = self._drain(waits_before)
             self._data_seconds = max(0.0, time.perf_counter() - self._started - gathered)
-            masks = [sample["attention_mask"] for sample in samples]
-            self._counts = [(mask.sum(), mask.numel()) for mask in masks]
+            self._counts = [_counted(sample) for sample in samples]
             self._gathered = gathered
             return samples, items
 
         return timed
+
+    def _listen(self) -> None:
+        """Measure the waiting of the step that begins, if it is one of the sampled."""
+        if self.sampled is not None:
+            self.sampled.take()
+            self.sampled.listening = len(self.step_seconds) % SAMPLED_EVERY == SAMPLED_FIRST
+
+    def _waited(self) -> tuple[float | None, bool]:
+        """(seconds this step waited, None where nobody knows; whether it is one of the sampled)."""
+        told = self._drain(0) + self._gathered
+        if self.sampled is None:
+            return (None if self.alone else told), False
+        listened, self.sampled.listening = self.sampled.listening, False
+        return (self.sampled.take() if listened else None), listened
 
     def _drain(self, first: int) -> float:
         """Seconds waited since, forgotten by the list."""
@@ -191,8 +224,12 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self.clock.synchronize()
         now = time.perf_counter()
         seconds = now - (self._started or now)
-        waited = self._drain(0) + self._gathered if self.reduces else None
-        known = self.alone or self.reduces
+        waited, sampled = self._waited()
+        if sampled:
+            self._add(sampled_steps=1)
+        if self.sampled is None or sampled:
+            own = max(0.0, seconds - (waited or 0.0))
+            self._add(own_seconds=own, wait_seconds=waited)
         tokens = sum(int(count) for count, _ in self._counts)
         self.step_seconds.append(seconds)
         self.tokens += tokens
@@ -203,8 +240,6 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self._add(
             steps=1,
             seconds=seconds,
-            own_seconds=max(0.0, seconds - (waited or 0.0)) if known else None,
-            wait_seconds=waited,
             data_seconds=self._data_seconds,
             tokens=tokens,
             padded_tokens=sum(size for _, size in self._counts),
@@ -226,7 +261,7 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
         self._line_written = time.perf_counter()
         self.report.write(
             "step",
-            **fields,
+            **{"own_seconds": None, "wait_seconds": None, **fields},
             **self.clock.memory(),
             process_memory_bytes=process_memory_bytes(),
             process_memory_peak_bytes=process_memory_peak_bytes(),
@@ -261,6 +296,8 @@ class StepMeter(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Forget the collectives of an evaluation: they are no part of the next step."""
         self._waits.clear()
+        if self.sampled is not None:
+            self.sampled.listening = False
 
     def measured(self) -> dict[str, Any]:
         """This rank's own part of `result.json`; step times are in seconds, the median of them."""

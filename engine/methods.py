@@ -41,7 +41,7 @@ STAGE_SETTINGS: Mapping[str, tuple[Stage, ...]] = {
     "center_rewards_coefficient": ("reward",),
 }
 """Settings of some stages only; elsewhere they must be left out."""
-STAGE_FORMAT: Mapping[Stage, str] = {
+STAGE_FORMAT: Mapping[str, str] = {
     "pretrain": "text",
     "dpo": "preference",
     "kto": "kto",
@@ -60,13 +60,26 @@ METRICS: Mapping[Stage, tuple[str, ...]] = {
     "reward": ("eval_loss", "eval_accuracy", "eval_margin"),
 }
 """Stage → what every evaluation measures that can tell the best checkpoint."""
-SMOOTHED_LOSSES = ("exo_pair", "robust")
+SMOOTHED_LOSSES = ("exo_pair", "robust", "aot", "aot_unpaired")
 """Losses of `dpo` that use label_smoothing."""
 ADAPTER_ONLY = ("use_rslora", "use_dora", "modules_to_save", "adapter")
 """Settings that mean nothing where all weights are trained."""
 
 MOST_RANK = 2**20
 """Far above the width of any matrix, which is the most an adapter's rank can use."""
+
+
+def wrong_stage(row_format: str, stage: str) -> str:
+    """Why a stage does not read rows of a format; empty where it does."""
+    wanted = STAGE_FORMAT.get(stage)
+    if row_format == wanted or (wanted is None and row_format not in STAGES_OF):
+        return ""
+    return f"in the format `{row_format}`: set stage={STAGES_OF.get(row_format, 'sft')}"
+
+
+def all_labelled(kind: str) -> str:
+    """What to know of labels that are all the same."""
+    return f"all answers are labelled {kind}: there is nothing to tell them from"
 
 
 def _module_names(text: str) -> str:
@@ -143,7 +156,7 @@ class MethodTable(Table):
         if self.label_smoothing is not None and not smooths:
             raise ValueError(
                 "label_smoothing is used by the losses "
-                f"{' and '.join(SMOOTHED_LOSSES)} only: leave it out"
+                f"{', '.join(SMOOTHED_LOSSES)} only: leave it out"
             )
         if self.loss_type == "exo_pair" and not self.label_smoothing:
             raise ValueError("loss_type=exo_pair needs a label_smoothing above 0: set 0.001")

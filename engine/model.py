@@ -57,11 +57,12 @@ def quantization(spec: Spec) -> Any:
     """Normal-float 4-bit with quantized constants, stored so that shards stay whole."""
     from transformers import BitsAndBytesConfig
 
+    shared = spec.parallel.strategy in ("fsdp", "zero3")
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype_of(spec),
-        # FSDP shards what has the number format of the other weights.
-        bnb_4bit_quant_storage=dtype_of(spec) if spec.parallel.strategy == "fsdp" else torch.uint8,
+        # FSDP and ZeRO-3 shard what has the number format of the other weights.
+        bnb_4bit_quant_storage=dtype_of(spec) if shared else torch.uint8,
     )

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine import sets, tokenise
+from engine import plugins, sets, tokenise
 from engine.adapter import check_folder
 from engine.advice import advice
 from engine.arrange import HELD_OUT, TRAINED_ON, arrange
@@ -35,7 +35,7 @@ from engine.tokenise import NAMED_ROWS, Counts, Work
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
 DROPPED_TOLD = 20
 PROGRESS_SECONDS = 5.0
-PREPARED_VERSION = 4
+PREPARED_VERSION = 5
 """Counts up when the same data and settings make other tokens than before."""
 
 
@@ -45,17 +45,22 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     Raises RunError: bad_data for a file or too many rows that cannot be used, bad_spec for a
     model without a usable tokenizer or template.
     """
-    model = read_fetched(run).path
+    for warning in plugins.keep(spec, run):
+        tell(run, {}, "warn", text=warning)
+    fetched = read_fetched(run)
+    model = fetched.path
     check_folder(spec)
-    found = sets.find_sources(spec.data.data)
-    apart = sets.find_sources(spec.data.eval_data) if spec.data.eval_data else ()
+    found = sets.find_sources(spec.data.data, fetched.data)
+    apart = sets.find_sources(spec.data.eval_data, fetched.data) if spec.data.eval_data else ()
     tokenizer = load_tokenizer(model)
     made = maker(spec.method.stage, tokenizer, spec.model.template, spec.data.max_length)
-    data_hash = _hash(spec, (found, apart), model, _template(spec, tokenizer))
+    own = plugins.preprocessor(spec.plugins.preprocessor, run)
+    code = plugins.digests(spec, run)[str(own.file)] if own else None
+    data_hash = _hash(spec, (found, apart), model, _template(spec, tokenizer), code)
     there = _read_report(run)
     if there is not None and there["data_hash"] == data_hash:
         return there
-    work = sets.work_for(spec.data, spec.method.stage, made)
+    work = sets.work_for(spec.data, spec.method.stage, made, own)
     part = run / "prepared.tmp"
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -240,14 +245,20 @@ def _is_random(spec: Spec, found: Sequence[Source]) -> bool:
     return sampled or spec.data.eval_split > 0 or spec.method.stage == "kto"
 
 
-def _hash(spec: Spec, both: Sequence[Sequence[Source]], model: Path, template: str) -> str:
-    """What the tokens depend on, as one SHA-256; `both` are the sets learnt and those apart."""
+def _hash(
+    spec: Spec, both: Sequence[Sequence[Source]], model: Path, template: str, code: str | None
+) -> str:
+    """What the tokens depend on, as one SHA-256; `both` are the sets learnt and those apart.
+
+    `code` is the SHA-256 of a preprocessor.
+    """
     whole = hashlib.sha256()
     settings = spec.data.model_dump(exclude={"data", "eval_data"})
     taken = [[[source.rows, source.weight] for source in found] for found in both]
     found = [source for some in both for source in some]
     depends = ["prepared", PREPARED_VERSION, spec.method.stage, settings, taken]
     depends += [spec.training.seed if _is_random(spec, found) else None, template]
+    depends += [code] if code else []
     whole.update(json.dumps(depends, sort_keys=True).encode())
     data = [file for source in found for file in sets.files_of(source)]
     for file in [*data, *(model / name for name in TOKENIZER_FILES)]:
@@ -322,7 +333,14 @@ def told(report: Mapping[str, Any]) -> list[str]:
         f"({share:.1f} %)",
     ]
     trained, held = report["examples"], report["eval_examples"]
-    what = "blocks" if report["stage"] == "pretrain" else "rows"
+    packs = report.get("packed_rows")
+    if packs:
+        lines[0] += (
+            f"; {packs:,} rows in {report['examples']:,} packs, {report['filled_percent']:g} % full"
+        )
+    what = "blocks" if report["stage"] == "pretrain" else "packs" if packs else "rows"
+    if report["left_out_rows"]:
+        lines[0] += f"; {report['left_out_rows']:,} more were left out by plugins.preprocessor"
     if held or what == "blocks":
         evaluated = f", {held:,} to evaluate on" if held else ""
         lines[0] += f"; {trained:,} {what} to train on{evaluated}"

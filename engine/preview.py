@@ -34,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import lengths, prepare, sets, tokenise
+from engine import lengths, plugins, prepare, sets, tokenise
 from engine.data import IGNORED
 from engine.examples import DocumentTokens, JudgedTokens, PairTokens, maker
 from engine.failure import RunError, classify
@@ -80,10 +80,11 @@ def preview(settings: dict[str, Any], samples: int) -> None:
     table = _table(DataTable, settings)
     model = _table(ModelTable, settings)
     found = sets.find_sources(table.data)
-    stage = settings.get("stage") or _stage_of(found, table)
+    stage = settings.get("stage") or _stage_of(found, table, settings.get("preprocessor"))
     tokenizer = prepare.load_tokenizer(Path(model.model).expanduser())
     made = maker(stage, tokenizer, model.template, table.max_length)
-    work = sets.work_for(table, stage, made)
+    own = plugins.preprocessor(settings.get("preprocessor"), None)
+    work = sets.work_for(table, stage, made, own)
     shown = 0
     for place, source in enumerate(found):
         share = math.ceil((samples - shown) / (len(found) - place))
@@ -93,13 +94,15 @@ def preview(settings: dict[str, Any], samples: int) -> None:
     say("report", template=template, stage=stage, **report)
 
 
-def _stage_of(found: Sequence[Source], table: DataTable) -> Stage:
+def _stage_of(found: Sequence[Source], table: DataTable, code: str | None) -> Stage:
     """The stage that rows of such a format are for."""
     if table.data_format != "auto":
         return STAGE_OF.get(table.data_format, "sft")
     try:
         reading = sources.reading(table.columns, table.model_name, table.model_author)
-        named = (tokenise.first_format(chunk, reading) for chunk in files.chunks(found[0].path))
+        own = plugins.preprocessor(code, None)
+        chunks = files.chunks(found[0].parts[0])
+        named = (tokenise.first_format(chunk, reading, own) for chunk in chunks)
         first = next((row_format for row_format in named if row_format is not None), None)
     except (DataError, OSError):
         first = None  # told later, when all of it is read
@@ -122,7 +125,7 @@ def _samples(source: Source, work: Work, tokenizer: Any, wanted: int) -> int:
         say(
             "sample",
             file=str(source.path),
-            unit=files.file_type(source.path).unit,
+            unit=sets.unit_of(source),
             line=line,
             format=name,
             turns=len(content.texts()),
@@ -141,9 +144,9 @@ def _usable(
 ) -> Iterator[tuple[int, Any, str, Readable, tokenise.Example]]:
     expected = work.expected
     try:
-        for chunk in files.chunks(source.path):
-            expected = expected or tokenise.first_format(chunk, work.reading)
-            for line, row in chunk.rows():
+        for chunk in itertools.chain.from_iterable(map(files.chunks, source.parts)):
+            expected = expected or tokenise.first_format(chunk, work.reading, work.preprocessor)
+            for line, row in work.rows(chunk):
                 try:
                     content = tokenise.read(row, expected, work)
                     example = work.maker.tokens(content)

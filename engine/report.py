@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import encode
+from engine.sensors import NO_SENSORS, Sampler
 
 PULSE_SECONDS = 5.0
 LINE_SECONDS = 0.5
@@ -92,7 +93,7 @@ class Report:
     def hello(self, *, world_size: int, local_rank: int, device: str, data_hash: str) -> None:
         """Say who this rank is and what it runs on."""
         uuid = device_uuid(device)
-        self._sensors = sensors(uuid)
+        self._sensors = Sampler(uuid, PULSE_SECONDS).newest
         self.write(
             "hello",
             world_size=world_size,
@@ -135,77 +136,6 @@ class Report:
                 **{**NO_SENSORS, **self._sensors()},
             )
             self._changed.wait(PULSE_SECONDS)
-
-
-NO_SENSORS: dict[str, Any] = dict.fromkeys(
-    (
-        "utilization_percent",
-        "sm_clock_mhz",
-        "temperature_c",
-        "power_w",
-        "power_cap_w",
-        "memory_used_bytes",
-        "pcie_link_width",
-        "xid",
-    )
-)
-
-
-def sensors(uuid: str | None) -> Callable[[], dict[str, Any]]:
-    """A function that reads an NVIDIA device's sensors; what a device does not say is left out."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID((uuid or "").encode())
-    except Exception:
-        return dict
-    read: dict[str, Callable[[], Any]] = {
-        "utilization_percent": lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-        "sm_clock_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(
-            handle, pynvml.NVML_TEMPERATURE_GPU
-        ),
-        "power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-        "power_cap_w": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
-        "memory_used_bytes": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
-        "pcie_link_width": lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
-        "xid": _xid_reader(pynvml, handle),
-    }
-    return lambda: {name: value for name, value in _read_all(read) if value is not None}
-
-
-def _xid_reader(pynvml: Any, handle: Any) -> Callable[[], int | None]:
-    """A function that gives the newest error number the driver told; 0 before the first.
-
-    Where a device tells none, as a MIG slice, it is None.
-    """
-    try:
-        events = pynvml.nvmlEventSetCreate()
-        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
-    except Exception:
-        return lambda: None
-    newest = 0
-
-    def read() -> int:
-        nonlocal newest
-        while True:
-            try:
-                newest = pynvml.nvmlEventSetWait_v2(events, 0).eventData
-            except Exception:  # a time-out: nothing new
-                return newest
-
-    return read
-
-
-def _read_all(read: dict[str, Callable[[], Any]]) -> list[tuple[str, Any]]:
-    said = []
-    for name, sensor in read.items():
-        try:
-            said.append((name, sensor()))
-        except Exception:
-            said.append((name, None))
-    return said
 
 
 def device_property(device: str, name: str) -> Any:

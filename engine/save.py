@@ -29,6 +29,8 @@ COMPLETE = "complete.json"
 STOP_CHECK_SECONDS = 1.0
 NOT_SHOWN = ("samples_per_second", "steps_per_second", "epoch", "num_tokens")
 """What the trainer counts in an evaluation beside its metrics."""
+FIRST_NODE = "node-0"
+"""Folder of the first of several machines, beside those of the others."""
 
 
 class Checkpoints(TrainerCallback):  # type: ignore[misc]
@@ -283,14 +285,22 @@ def newest_complete(run: Path, report: Report) -> Path | None:
 
 
 def _check_trusted(run: Path, checkpoint: Path) -> None:
-    """Everything on the way to a pickle belongs to us alone, and nothing leads elsewhere."""
+    """Everything on the way to a pickle belongs to us alone, and nothing leads elsewhere.
+
+    Of a run of several machines, a folder's `checkpoints` leads to that of the first machine.
+    """
+    way = [run]
+    if _leads_to_first(run):
+        first = run.parent / FIRST_NODE
+        way += [run.parent, first]
+        checkpoint = first / "checkpoints" / checkpoint.name
     for path in (checkpoint.parent, checkpoint, *checkpoint.rglob("*")):
         if path.is_symlink():
             raise RunError(
                 "bad_spec",
                 f"{path}: a symbolic link, so this checkpoint is not loaded; put it here",
             )
-    for path in (run, checkpoint.parent, checkpoint, *checkpoint.rglob("*")):
+    for path in (*way, checkpoint.parent, checkpoint, *checkpoint.rglob("*")):
         state = path.stat()
         if state.st_uid != os.geteuid() or state.st_mode & 0o022:
             raise RunError(
@@ -298,6 +308,17 @@ def _check_trusted(run: Path, checkpoint: Path) -> None:
                 f"{path}: other users can write here, so no checkpoint is loaded from it; "
                 "make it yours alone (chmod go-w)",
             )
+
+
+def _leads_to_first(run: Path) -> bool:
+    """Whether this is the folder of a further machine, as the script for several makes it."""
+    link = run / "checkpoints"
+    return (
+        link.is_symlink()
+        and os.readlink(link) == f"../{FIRST_NODE}/checkpoints"
+        and not run.is_symlink()
+        and not (run.parent / FIRST_NODE).is_symlink()
+    )
 
 
 def save_model(trainer: Any, spec: Spec, fetched: Fetched, run: Path, report: Report) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from engine import lengths, tokenise
 from engine.examples import READS
 from engine.failure import RunError
 from engine.methods import STAGE_FORMAT, Stage
+from engine.plugins import Preprocessor
 from engine.rows import files, sources, tables
 from engine.rows.formats import format_named
 from engine.rows.sources import Reading, Source
@@ -18,23 +20,44 @@ from engine.rows.values import Chunk, DataError
 from engine.spec import DataTable
 from engine.tokenise import Batch, Counts, Work
 
+Sources = tuple[Source, ...]
 
-def find_sources(named: str) -> tuple[Source, ...]:
-    """The data sets that a setting names.
 
+def find_sources(named: str, fetched: Mapping[str, Sequence[str]] | None = None) -> Sources:
+    """The data sets that a setting names; `fetched` has the files of those on a hub, by name.
+
+    Without `fetched` a set on a hub is taken from there, or from what was fetched of it before.
     Raises RunError (bad_data) when one is not there.
     """
     try:
         found = sources.sources(named)
+        return tuple(_with_files(source, fetched) for source in found)
     except DataError as error:
         raise RunError("bad_data", f"{error.what}; {error.fix}") from None
-    for source in found:
+
+
+def _with_files(source: Source, fetched: Mapping[str, Sequence[str]] | None) -> Source:
+    wanted = source.hub
+    if wanted is None:
         if not sources.exists(source.path):
             raise RunError("bad_data", f"{source.path}: no such data file")
-    return found
+        return source
+    if fetched is None:
+        from engine.hub.sets import fetch_set
+
+        return replace(source, files=fetch_set(wanted).files)
+    files_here = tuple(map(Path, fetched.get(str(source.path), ())))
+    if not files_here or not all(map(sources.exists, files_here)):
+        raise RunError("bad_data", f"{source.path}: not fetched; run `engine.fetch` first")
+    return replace(source, files=files_here)
 
 
-def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
+def work_for(
+    table: DataTable,
+    stage: Stage,
+    maker: tokenise.Maker,
+    preprocessor: Preprocessor | None = None,
+) -> Work:
     """What is done with each row.
 
     Raises RunError (bad_data) for columns that no format has.
@@ -49,21 +72,35 @@ def work_for(table: DataTable, stage: Stage, maker: tokenise.Maker) -> Work:
         reading=reading,
         system=table.system,
         expected=None if wanted == "auto" else format_named(wanted),
+        stage=stage,
         reads=READS[stage],
+        preprocessor=preprocessor,
     )
 
 
 def set_batches(source: Source, work: Work) -> Iterator[Batch]:
     """The rows of one set, done.
 
-    Raises RunError (bad_data) where its file cannot be read from there on.
+    Raises RunError (bad_data) where a file of it cannot be read from there on.
     """
-    try:
-        processes = tokenise.processes_for(files.disk_bytes(source.path))
-        chunks = _readable(source)
-        yield from tokenise.batches(chunks, work, work.expected, processes)
-    except DataError as error:
-        raise unreadable(source, error) from None
+    several = len(source.parts) > 1
+    expected = work.expected
+    for path in source.parts:
+        try:
+            processes = tokenise.processes_for(files.disk_bytes(path))
+            for batch in tokenise.batches(_readable(path), work, expected, processes):
+                if expected is None and batch.format is not None:
+                    expected = format_named(batch.format)
+                if several:
+                    _name_file(batch.counts, path)
+                yield batch
+        except DataError as error:
+            raise unreadable(path, error) from None
+
+
+def _name_file(counts: Counts, path: Path) -> None:
+    """A dropped row of a set of several files says which of them it is in."""
+    counts.dropped = [(line, f"in {path.name}: {reason}") for line, reason in counts.dropped]
 
 
 def files_of(source: Source) -> Sequence[Path]:
@@ -71,15 +108,17 @@ def files_of(source: Source) -> Sequence[Path]:
 
     Raises RunError (bad_data) where one cannot.
     """
-    try:
-        found = tables.folder_files(source.path) if source.path.is_dir() else [source.path]
-        for file in found:
-            with file.open("rb"):
-                pass
-    except DataError as error:
-        raise unreadable(source, error) from None
-    except OSError as error:
-        raise RunError("bad_data", f"{source.path}: {error.strerror or error}") from None
+    found: list[Path] = []
+    for path in source.parts:
+        try:
+            inside = tables.folder_files(path) if path.is_dir() else [path]
+            for file in inside:
+                with file.open("rb"):
+                    found.append(file)
+        except DataError as error:
+            raise unreadable(path, error) from None
+        except OSError as error:
+            raise RunError("bad_data", f"{path}: {error.strerror or error}") from None
     return found
 
 
@@ -94,23 +133,28 @@ def check_all_give_rows(parts: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _readable(source: Source) -> Iterator[Chunk]:
+def _readable(path: Path) -> Iterator[Chunk]:
     try:
-        yield from files.chunks(source.path)
+        yield from files.chunks(path)
     except OSError as error:
-        raise RunError("bad_data", f"{source.path}: {error.strerror or error}") from None
+        raise RunError("bad_data", f"{path}: {error.strerror or error}") from None
 
 
-def unreadable(source: Source, error: DataError) -> RunError:
+def unreadable(path: Path, error: DataError) -> RunError:
     """A file that cannot be used, in one sentence."""
-    unit = files.file_type(source.path).unit if error.line else ""
+    unit = files.file_type(path).unit if error.line else ""
     place = f"{unit} {error.line}: " if error.line else ""
-    return RunError("bad_data", f"{source.path}: {place}{error.what}; {error.fix}")
+    return RunError("bad_data", f"{path}: {place}{error.what}; {error.fix}")
+
+
+def unit_of(source: Source) -> str:
+    """What the numbers of its rows count: `line` or `row`."""
+    return files.file_type(source.parts[0]).unit
 
 
 def dropped_rows(source: Source, counts: Counts) -> list[dict[str, Any]]:
     """The first bad rows of a set: where they are, and why they are not used."""
-    unit = files.file_type(source.path).unit
+    unit = unit_of(source)
     return [
         {"file": str(source.path), "unit": unit, "line": line, "reason": reason}
         for line, reason in counts.dropped
@@ -185,6 +229,7 @@ def summary(counts: Counts, max_length: int | None) -> dict[str, Any]:
         "kept": counts.kept,
         "dropped_rows": counts.dropped_rows,
         "cut_rows": counts.cut_rows,
+        "left_out_rows": counts.left_out_rows,
         "unfilled_rows": counts.unfilled_rows,
         "skipped_answers": counts.skipped_answers,
         "lengths": lengths.percentiles(kept) if kept else {},

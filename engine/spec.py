@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 import tomlkit
@@ -17,12 +18,19 @@ from pydantic import (
     model_validator,
 )
 
+from engine.aliases import TRANSLATED as TRANSLATED
 from engine.events import printable
-from engine.methods import METRICS, STAGE_FORMAT
+from engine.methods import METRICS
+from engine.methods import STAGE_FORMAT as STAGE_FORMAT
 from engine.methods import STAGE_OF as STAGE_OF
 from engine.methods import Method as Method
 from engine.methods import MethodTable as MethodTable
+from engine.methods import all_labelled as all_labelled
+from engine.methods import wrong_stage as wrong_stage
 from engine.table import LARGEST, Table
+from engine.training import LOWEST_RATE as LOWEST_RATE
+from engine.training import PREFETCHED as PREFETCHED
+from engine.training import TrainingTable as TrainingTable
 
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "layer_split"]
 DeviceKind = Literal["cuda", "npu", "cpu"]
@@ -61,10 +69,22 @@ def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _some_steps(steps: int) -> int:
-    if steps == 0:
-        raise ValueError("0 steps train nothing: write 1 or more, or -1 to follow the epochs")
-    return steps
+PLUGIN = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
+"""A file and what is taken from it."""
+SEVERAL = ("callback",)
+"""Kinds of plug-ins of which there may be several."""
+
+
+def plugins(text: str) -> Iterator[str]:
+    """Each `file.py:name` of a setting."""
+    return (part.strip() for part in text.split(","))
+
+
+def plugin(text: str | None) -> str | None:
+    """Refuse what is no `file.py:name`, where it stands."""
+    if text is not None and not all(PLUGIN.fullmatch(part) for part in plugins(text)):
+        raise ValueError(f"{text!r}: write a Python file and a name in it, as my_code.py:my_name")
+    return text
 
 
 class ModelTable(Table):
@@ -78,7 +98,7 @@ class ModelTable(Table):
     """Where a model that is not a folder is fetched from."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Number format the base weights are loaded in, always stated."""
-    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
     """Attention kernels."""
     template: Literal["chatml"] | None = None
     """A shipped chat template; None uses the model's own."""
@@ -110,6 +130,8 @@ class DataTable(Table):
     """System text put before rows that have none."""
     max_length: int = Field(default=1024, ge=8, le=LARGEST)
     """Tokens a row may have; longer rows are cut at the end."""
+    packing: bool = False
+    """Rows of answers are put together into packs of `max_length` tokens, none seeing another."""
     max_dropped_percent: float = Field(default=1.0, ge=0, le=100)
     """Rows that may be unusable, in percent, before the run refuses to start."""
     eval_data: str | None = Field(default=None, min_length=1)
@@ -202,51 +224,32 @@ class ParallelTable(Table):
         return self
 
 
-class TrainingTable(Table):
-    """The optimisation, in Hugging Face's names."""
+class PluginTable(Table):
+    """The user's own code, each as `file.py:name`; only what is named here is ever loaded."""
 
-    num_train_epochs: float = Field(default=3.0, gt=0, le=1e6)
-    """Passes over the data; unused when `max_steps` is set."""
-    max_steps: Annotated[int, AfterValidator(_some_steps)] = Field(default=-1, ge=-1, le=LARGEST)
-    """Optimizer steps; -1 follows the epochs."""
-    effective_batch_size: int = Field(ge=1, le=LARGEST)
-    """Rows per optimizer step over all ranks: micro-batch × accumulation × ranks."""
-    per_device_train_batch_size: int = Field(default=1, ge=1, le=LARGEST)
-    """Rows a rank holds at once."""
-    gradient_accumulation_steps: int = Field(default=1, ge=1, le=LARGEST)
-    """Micro-batches per optimizer step."""
-    learning_rate: float = Field(default=1e-4, gt=0)
-    """Peak learning rate."""
-    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "cosine"
-    """How the learning rate falls."""
-    warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
-    """Share of the steps in which the learning rate rises."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW weight decay."""
-    max_grad_norm: float = Field(default=1.0, ge=0)
-    """Gradients are clipped to this norm; 0 leaves them."""
-    optim: Literal[
-        "adamw_torch",
-        "adamw_torch_fused",
-        "adamw_bnb_8bit",
-        "paged_adamw_32bit",
-        "paged_adamw_8bit",
-    ] = "adamw_torch"
-    """Optimizer and its number format."""
-    gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass: less memory, slower."""
-    seed: int = Field(default=42, ge=0, le=2**32 - 1)
-    """Seed of adapters and of the order of rows."""
-    logging_steps: int = Field(default=1, ge=1, le=LARGEST)
-    """Optimizer steps between two loss values."""
-    save_steps: int = Field(default=500, ge=1, le=LARGEST)
-    """Optimizer steps between two checkpoints."""
-    save_total_limit: int = Field(default=2, ge=1, le=LARGEST)
-    """Checkpoints kept, beside the best one of a run that evaluates."""
-    eval_steps: int | None = Field(default=None, ge=1, le=LARGEST)
-    """Optimizer steps between two evaluations; None evaluates whenever a checkpoint is saved."""
-    metric_for_best_model: str | None = None
-    """What tells the best checkpoint, which becomes the model; None is `eval_loss`."""
+    loss: Annotated[str | None, AfterValidator(plugin)] = None
+    """Loss of `sft` and `pretrain`: of outputs, labels and num_items_in_batch; gives a tensor."""
+    metric: Annotated[str | None, AfterValidator(plugin)] = None
+    """Metrics of each evaluation: takes predictions and label_ids, gives names with numbers."""
+    callback: Annotated[str | None, AfterValidator(plugin)] = None
+    """A TrainerCallback of transformers, made without arguments; several separated by commas."""
+    preprocessor: Annotated[str | None, AfterValidator(plugin)] = None
+    """Rows before they are read: takes one, gives one, or None to leave it out."""
+    trainer: Annotated[str | None, AfterValidator(plugin)] = None
+    """A class made from `Trainer` of engine.recipes.<stage>, used in its place."""
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        for kind, found in self.named.items():
+            if len(found) > 1 and kind not in SEVERAL:
+                raise ValueError(f"plugins.{kind} takes one of your own, not {len(found)}")
+        return self
+
+    @property
+    def named(self) -> Mapping[str, tuple[str, ...]]:
+        """What is plugged in where: kind → each `file.py:name`."""
+        values = {kind: getattr(self, kind) for kind in type(self).model_fields}
+        return {kind: tuple(plugins(text)) for kind, text in values.items() if text}
 
 
 class Spec(Table):
@@ -258,6 +261,7 @@ class Spec(Table):
     method: MethodTable
     parallel: ParallelTable
     training: TrainingTable
+    plugins: PluginTable = PluginTable()
 
     @model_validator(mode="after")
     def _batch_is_exact(self) -> Self:
@@ -301,7 +305,8 @@ class Spec(Table):
                     )
             return self
         known = METRICS[self.method.stage]
-        if metric is not None and metric not in known:
+        own = self.plugins.metric is not None and (metric or "").startswith("eval_")
+        if metric is not None and metric not in known and not own:
             raise ValueError(
                 f"metric_for_best_model={metric} is not measured by stage={self.method.stage}: "
                 f"it has {', '.join(known)}"
@@ -322,6 +327,7 @@ TABLES: Mapping[str, type[Table]] = {
     "method": MethodTable,
     "parallel": ParallelTable,
     "training": TrainingTable,
+    "plugins": PluginTable,
 }
 
 SETTINGS: Mapping[str, str] = {
@@ -362,18 +368,61 @@ ALIASES: Mapping[str, str] = {
     "kto_rejected_weight": "undesirable_weight",
     "eval_dataset": "eval_data",
     "val_dataset": "eval_data",
-    "val_size": "eval_split",
-    "split_dataset_ratio": "eval_split",
     "adapters": "adapter",
     "adapter_name_or_path": "adapter",
     "additional_target": "modules_to_save",
     "init_weights": "init_lora_weights",
+    "model_name_or_path": "model",
+    "base_model": "model",
+    "model_revision": "revision",
+    "revision_of_model": "revision",
+    "chat_template_path": "template",
+    "dataset": "data",
+    "datasets": "data",
+    "dataset_name": "data",
+    "default_system": "system",
+    "default_system_message": "system",
+    "lora_target": "target_modules",
+    "lora_target_modules": "target_modules",
+    "num_epochs": "num_train_epochs",
+    "lr_scheduler": "lr_scheduler_type",
+    "num_processes": "num_devices",
+    "nproc_per_node": "num_devices",
+    "sample_packing": "packing",
+    "cosine_min_lr_ratio": "min_lr_rate",
+    "neat_packing": "packing",
+    "neftune_alpha": "neftune_noise_alpha",
+    "enable_liger_kernel": "use_liger_kernel",
+    "liger_kernel": "use_liger_kernel",
+    "compile": "torch_compile",
+    "train_sampling_strategy": "group_by_length",
+    "num_workers": "dataloader_num_workers",
+    "prefetch_factor": "dataloader_prefetch_factor",
+    "tracker": "report_to",
+    "trainer_cls": "trainer",
+    "compute_loss_func": "loss",
+    "compute_metrics": "metric",
+    "callbacks": "callback",
 }
 """Names other trainers use → ours; accepted on input only."""
 
 VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
     "stage": {"pt": "pretrain", "rm": "reward"},
     "init_lora_weights": {"true": "default"},
+    "target_modules": {"all": "all-linear"},
+    "dtype": {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"},
+    "optim": {
+        "adamw_8bit": "adamw_bnb_8bit",
+        "paged_adamw": "paged_adamw_32bit",
+        "lion": "lion_32bit",
+        "paged_lion": "paged_lion_32bit",
+    },
+    "attn_implementation": {
+        "fa2": "flash_attention_2",
+        "fa3": "flash_attention_3",
+        "flash_attn": "flash_attention_2",
+    },
+    "group_by_length": {"group_by_length": "true", "random": "false"},
 }
 """Setting → values other trainers use → ours; accepted on input only."""
 
@@ -384,11 +433,17 @@ def setting_name(key: str) -> str:
     Raises SpecError for an unknown key, offering the nearest name.
     """
     key = key.strip().lstrip("-").replace("-", "_")
+    table, _, name = key.rpartition(".")
+    if table and SETTINGS.get(name) == table:  # as it stands in spec.toml: plugins.loss
+        return name
     if key in SETTINGS:
         return key
-    if key in ALIASES:
-        return ALIASES[key]
-    near = difflib.get_close_matches(key, [*SETTINGS, *ALIASES], n=1, cutoff=0.5)
+    elsewhere = key.lower()
+    if elsewhere in ALIASES:
+        return ALIASES[elsewhere]
+    if elsewhere in TRANSLATED:
+        return TRANSLATED[elsewhere][0]
+    near = difflib.get_close_matches(key, [*SETTINGS, *ALIASES, *TRANSLATED], n=1, cutoff=0.5)
     hint = f": did you mean `{near[0]}`?" if near else ""
     raise SpecError(f"unknown setting `{key}`{hint}")
 
@@ -406,6 +461,7 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
     """
     name = setting_name(key)
     info = setting_info(name)
+    value = _translated(key, value)
     if isinstance(value, str) and value.lower() in ("none", "null", "") and _optional(info):
         return name, None
     if isinstance(value, str):
@@ -421,6 +477,17 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise SpecError(f"{name} = {value!r}: {reason[0].lower()}{reason[1:]}") from None
+
+
+def _translated(key: str, value: object) -> object:
+    """A value given under another trainer's name, as ours is written."""
+    elsewhere = key.strip().lstrip("-").replace("-", "_").lower()
+    if elsewhere in SETTINGS or elsewhere not in TRANSLATED:
+        return value
+    try:
+        return TRANSLATED[elsewhere][1](str(value).strip().lower())
+    except ValueError as error:
+        raise SpecError(f"{key} = {value!r} has no meaning of its own here: {error}") from None
 
 
 def _is_unicode(text: str) -> bool:
@@ -466,6 +533,8 @@ def dumps(spec: Spec, reasons: Mapping[str, str] | None = None) -> str:
     document = tomlkit.document()
     document.add("version", tomlkit.item(spec.version))
     for name in TABLES:
+        if name == "plugins" and not spec.plugins.named:
+            continue
         table = tomlkit.table()
         for key, value in getattr(spec, name).model_dump().items():
             if value is None:

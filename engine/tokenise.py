@@ -21,7 +21,8 @@ from typing import Any, Protocol
 
 from engine.data import Tokens
 from engine.failure import RunError
-from engine.methods import STAGES_OF
+from engine.methods import Stage, wrong_stage
+from engine.plugins import Preprocessor
 from engine.rows import formats
 from engine.rows.formats import Readable, RowFormat
 from engine.rows.sources import Reading
@@ -84,8 +85,19 @@ class Work:
     system: str | None
     expected: RowFormat | None = None
     """The only format that is read; None takes that of a set's first row."""
+    stage: Stage = "sft"
     reads: type = Conversation
     """What a row must hold for the stage."""
+    preprocessor: Preprocessor | None = None
+    """The user's own function, which makes a row of each row of the file first."""
+
+    def rows(self, chunk: Chunk) -> Iterator[tuple[int, Any]]:
+        """The rows of a chunk with their lines; None is one that the user's function leaves out."""
+        for line, row in chunk.rows():
+            if self.preprocessor is None or isinstance(row, RowError):
+                yield line, row
+            else:
+                yield line, self.preprocessor(row, line)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -108,6 +120,8 @@ class Counts:
     """Answers without a loss, because the template takes their reasoning away."""
     renamed_rows: int = 0
     """Rows with the columns that the setting `columns` names."""
+    left_out_rows: int = 0
+    """Rows that the user's preprocessor left out; they are not among `rows`."""
 
     def drop(self, line: int, reason: str) -> None:
         """Count a row that is not used."""
@@ -131,6 +145,7 @@ class Counts:
         """Count the rows of another part."""
         for name in ("rows", "kept", "dropped_rows", "cut_rows", "total_tokens", "trained_tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.left_out_rows += other.left_out_rows
         self.unfilled_rows += other.unfilled_rows
         self.renamed_rows += other.renamed_rows
         self.skipped_answers += other.skipped_answers
@@ -208,15 +223,18 @@ def _with_format(
     chunks: Iterable[Chunk], work: Work, expected: RowFormat | None
 ) -> Iterator[tuple[Chunk, RowFormat | None]]:
     for chunk in chunks:
-        expected = expected or first_format(chunk, work.reading)
+        expected = expected or first_format(chunk, work.reading, work.preprocessor)
         yield chunk, expected
 
 
-def first_format(chunk: Chunk, reading: Reading) -> RowFormat | None:
+def first_format(
+    chunk: Chunk, reading: Reading, preprocessor: Preprocessor | None = None
+) -> RowFormat | None:
     """The format of the first row that has one."""
-    for _, row in chunk.rows():
+    for line, row in chunk.rows():
         try:
-            return formats.format_of(reading.row(row))
+            made = row if preprocessor is None else preprocessor(row, line)
+            return formats.format_of(reading.row(made))
         except RowError:
             continue
     return None
@@ -225,7 +243,10 @@ def first_format(chunk: Chunk, reading: Reading) -> RowFormat | None:
 def make_batch(chunk: Chunk, row_format: RowFormat | None, work: Work) -> Batch:
     """The rows of a chunk as examples."""
     counts, kept = Counts(), []
-    for line, row in chunk.rows():
+    for line, row in work.rows(chunk):
+        if row is None and work.preprocessor is not None:
+            counts.left_out_rows += 1
+            continue
         try:
             content = read(row, row_format, work)
             example = work.maker.tokens(content)
@@ -254,7 +275,7 @@ def read(row: Any, row_format: RowFormat | None, work: Work) -> Readable:
     known = row_format or formats.format_of(row)
     content: Readable = system_before(formats.read(row, known), work.system)
     if not isinstance(content, work.reads):
-        raise RowError(f"in the format `{known.name}`: set stage={STAGES_OF[known.name]}")
+        raise RowError(wrong_stage(known.name, work.stage))
     return content
 
 

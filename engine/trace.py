@@ -161,6 +161,7 @@ def _adapted(spec: Spec, model: Any) -> Any:
         for name, parameter in list(module._parameters.items()):
             if narrow and parameter is not None and parameter.requires_grad:
                 module._parameters[name] = torch.nn.Parameter(parameter.to(torch.bfloat16))
+    adapter.leave_casts_to_autocast(spec, model)
     return model
 
 
@@ -181,8 +182,8 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
     """Whole optimizer steps; the peaks of the last one stay."""
     import torch
 
-    training, length = spec.training, spec.data.max_length
-    rows = training.per_device_train_batch_size
+    training = spec.training
+    rows, length = training.per_device_train_batch_size, spec.data.max_length
     optimizer = _optimizer(spec, model, trained)
     autocast = spec.model.dtype != "float32"
     dtype = getattr(torch, spec.model.dtype)
@@ -192,7 +193,7 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
             # DDP's buckets are the gradients, and stay from step to step.
             for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter)
-        batch, beside = _batch(rows, length)
+        batch, beside = _batch(spec, model.config.get_text_config(), rows)
         for step in range(STEPS):
             if step == STEPS - 1:
                 tracer.peaks.clear()
@@ -213,18 +214,24 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
         beside.clear()
 
 
-def _batch(rows: int, length: int) -> tuple[dict[str, Any], list[Any]]:
+def _batch(spec: Spec, config: Any, rows: int) -> tuple[dict[str, Any], list[Any]]:
     """(what the model is given, what lies beside it): rows of equal length.
 
     Where several share a micro-batch, the collator's mask becomes one of all pairs inside the
-    forward pass, by looking at its values, which a fake has not: so it is given as such.
+    forward pass, by looking at its values, which a fake has not: so it is given as such, one for
+    each kind of layer where some look through a window.
     """
     import torch
 
+    length = spec.data.max_length
     ids, labels, mask = (torch.zeros(rows, length, dtype=torch.long) for _ in range(3))
     batch = {"input_ids": ids, "labels": labels}
     if rows > 1:
-        batch["attention_mask"] = torch.ones(rows, 1, length, length, dtype=torch.bool)
+        eager = spec.model.attn_implementation == "eager"
+        dtype = getattr(torch, spec.model.dtype) if eager else torch.bool
+        kinds = sorted(set(getattr(config, "layer_types", None) or ()))
+        masks = {kind: torch.ones(rows, 1, length, length, dtype=dtype) for kind in kinds or [""]}
+        batch["attention_mask"] = masks if len(kinds) > 1 else next(iter(masks.values()))
     return batch, [mask]
 
 

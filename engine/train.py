@@ -20,8 +20,10 @@ from engine.failure import (
 )
 from engine.fetch import Fetched, read_fetched, read_spec
 from engine.ladder import optimizer_form
+from engine.plugins import NOTHING, Plugged, most_likely
 from engine.record import write_json
 from engine.report import Report, process_memory_peak_bytes
+from engine.rules import not_alike
 from engine.spec import Spec
 
 RANK = int(os.environ.get("RANK", "0"))
@@ -83,7 +85,7 @@ def train(
         data_hash=prepared["data_hash"],
     )
 
-    from engine import adapter, arrange, outcome, save, schedule, shard
+    from engine import adapter, arrange, outcome, plugins, save, schedule, shard, trackers
     from engine.measure import StepMeter
     from engine.recipes import recipe
     from engine.split import own_devices
@@ -100,7 +102,8 @@ def train(
         say(report, schedule.uneven_epoch(spec, prepared["examples"]))
     start_ranks(spec, run, checkpoint)
     settings = recipe(spec).arguments(spec, run, smoke=options.smoke)
-    compare_data(save.gather({"data_hash": prepared["data_hash"]}))
+    code = plugins.digests(spec, run)
+    compare_data(save.gather({"data_hash": prepared["data_hash"], "code": code}))
 
     meter = StepMeter(
         report,
@@ -120,8 +123,11 @@ def train(
     )
     rows = arrange.load(run, spec, smoke=options.smoke)
     held_out = None if options.smoke else arrange.load_held_out(run, spec)
-    callbacks = [meter, checkpoints]
-    trainer = load(spec, settings, fetched, rows, held_out, callbacks, report)
+    plugged = plugins.plugged(spec, run, recipe(spec).Trainer)
+    callbacks = [*plugged.callbacks, meter, checkpoints]
+    if RANK == 0 and not options.smoke:
+        callbacks += trackers.tracker(spec, run, report)
+    trainer = load(spec, settings, fetched, rows, held_out, callbacks, report, plugged)
     show_placement(trainer, spec, run)
     if RANK == 0:
         adapter.keep_start(spec, trainer.model, run)
@@ -195,11 +201,15 @@ def load(
     held_out: Any,
     callbacks: list[Any],
     report: Report,
+    plugged: Plugged = NOTHING,
 ) -> Any:
-    """The trainer with the model in it."""
+    """The trainer with the model in it.
+
+    Raises RunError (bad_spec) for a model whose rows cannot be joined, where the spec joins them.
+    """
     from transformers import set_seed
 
-    from engine import adapter, model, shard
+    from engine import adapter, batches, model, shard
     from engine.data import chat_template
     from engine.methods import REFERENCE_PASS, needs_reference
     from engine.prepare import load_tokenizer
@@ -211,12 +221,21 @@ def load(
     if spec.method.stage != "pretrain":
         tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
     base = model.load_base(spec, fetched.path, LOCAL_RANK, LOCAL_RANKS)
+    refused = not_alike(spec, base.config.model_type)
+    if refused is not None:
+        raise RunError("bad_spec", refused)
     report.phase("wrapping", detail=REFERENCE_PASS if needs_reference(spec.method) else None)
     adapter.fit_vocabulary(spec, base, tokenizer)
     base, config = adapter.wrapped(spec, base, fetched.revision)
     build = recipe(spec).build
-    trainer = build(spec, settings, base, tokenizer, rows, held_out, config, callbacks)
+    trainer = build(spec, settings, base, tokenizer, rows, held_out, config, callbacks, plugged)
+    trainer.preprocess_logits_for_metrics = most_likely
+    if spec.training.group_by_length:
+        together = spec.training.per_device_train_batch_size * spec.parallel.ranks
+        batches.group_by_length(trainer, rows, together, spec.training.seed)
     adapter.keep_precise(spec, trainer.model)
+    if spec.method.method != "full":
+        adapter.leave_casts_to_autocast(spec, trainer.model)
     shard.share_gradients(trainer)
     return trainer
 
@@ -284,12 +303,16 @@ def refuse_old_checkpoints(run: Path, options: argparse.Namespace) -> None:
 
 
 def compare_data(ranks: list[dict[str, Any]]) -> None:
-    """Refuse to train ranks on different data.
+    """Refuse to train ranks on different data, or with different code of the user.
 
-    Raises RunError (bad_data).
+    Raises RunError (bad_data, bad_spec).
     """
     if len({rank["data_hash"] for rank in ranks}) > 1:
         raise RunError("bad_data", "the ranks have prepared different data; prepare it again")
+    if any(rank["code"] != ranks[0]["code"] for rank in ranks):
+        raise RunError(
+            "bad_spec", "the ranks have different plug-ins: copy plugins/ to each machine"
+        )
 
 
 def end(

@@ -32,7 +32,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow tests run only when they are named; what trains stays on one worker."""
     for item in items:
-        if item.get_closest_marker("engine"):
+        if item.get_closest_marker("engine") and not item.get_closest_marker("xdist_group"):
             # Each test there starts ranks of its own.
             item.add_marker(pytest.mark.xdist_group("engine"))
     if "slow" in config.option.markexpr:

@@ -129,13 +129,13 @@ def test_a_file_that_exists_is_kept_unless_told_otherwise(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("m.csv").write_text("mine")
-    assert main(["metrics", str(run), "-o", "m.csv"]) == 1
+    assert main(["metrics", str(run), "-o", "m.csv"]) == 2
     assert "--force" in capsys.readouterr().err
     assert Path("m.csv").read_text() == "mine"
     assert main(["metrics", str(run), "-o", "m.csv", "--force"]) == 0
     assert Path("m.csv").read_text().startswith("t,kind,rank")
     assert main(["metrics", str(run), "-o", "m.xlsx"]) == 2
-    assert main(["metrics", str(run), "-o", "nowhere/m.csv"]) == 1
+    assert main(["metrics", str(run), "-o", "nowhere/m.csv"]) == 2
 
 
 class Tags(HTMLParser):

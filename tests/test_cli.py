@@ -44,7 +44,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
 
 
 def test_help_names_every_command_and_exit_code() -> None:
-    text = build_parser().format_help()
+    text = " ".join(build_parser().format_help().split())
     for command in ("probe", "plan", "run", "runs", "watch", "stop", "chat", "presets", "demo"):
         assert command in text
     assert "5 nothing fits" in text
@@ -283,7 +283,7 @@ def test_an_option_and_a_setting_of_one_name_must_agree(
     ("option", "value", "code"),
     [
         ("--name", "", 2),
-        ("--output", "", 2),
+        ("--runs", "", 2),
         ("--preset", "", 2),
         ("--machine", " ", 2),
         ("--name", "\udcff", 2),
@@ -291,9 +291,9 @@ def test_an_option_and_a_setting_of_one_name_must_agree(
         ("--devices", "-1", 2),
         ("--devices", "0,0", 2),
         ("--devices", "", 2),
-        ("--output", "~nosuchuser/runs", 2),
-        ("--output", "x" * 300, 2),
-        ("--output", "\udcff", 2),
+        ("--runs", "~nosuchuser/runs", 2),
+        ("--runs", "x" * 300, 2),
+        ("--runs", "\udcff", 2),
         ("--model", "x" * 300, 2),
         ("--model", "/m\udcff", 2),
         ("--data", "/d\udcff", 4),

@@ -31,19 +31,21 @@ def data(tmp_path: Path, *lines: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("lines", "code"), [([ROW] * 3, 0), ([ROW, "oops", ROW], 3), (["oops"], 4), ([], 4)]
+    ("lines", "code"),
+    [([ROW] * 3, 0), ([ROW] * 99 + ["oops"], 3), ([ROW, "oops", ROW], 4), (["oops"], 4), ([], 4)],
 )
 def test_the_exit_code_says_whether_every_row_can_be_used(
     lines: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["data", "check", data(tmp_path, *lines)]) == code
     said = capsys.readouterr()
-    assert ("line 2: broken JSON" in said.out.replace(" (warning)", "")) == (code == 3)
+    assert ("line 100: broken JSON" in said.out) == (code == 3)
     assert bool(said.err) == (code == 4)
 
 
 def test_as_json_it_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "check", data(tmp_path, ROW, "oops"), "--json"]) == 3
+    allowed = ("--set", "max_dropped_percent=50")
+    assert main(["data", "check", data(tmp_path, ROW, "oops"), "--json", *allowed]) == 3
     found = json.loads(capsys.readouterr().out)["dataset"]
     assert (found["rows"], found["dropped_rows"], found["format"]) == (1, 1, "messages")
 
@@ -58,6 +60,67 @@ def test_files_and_samples_of_them_are_checked_together(
 
     assert main(["data", "check", *words]) == 0
     assert "5 rows, formats mixed" in capsys.readouterr().out
+
+
+PAIR = json.dumps({"prompt": "q", "chosen": "good", "rejected": "bad"})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "settings", "code", "words"),
+    [
+        (ROW, PAIR, (), 4, "line 1: in the format `preference`: set stage=dpo or reward"),
+        (PAIR, ROW, (), 4, "not in the format `preference`"),
+        (ROW, None, ("stage=dpo",), 4, "not in the format `preference`"),
+        (ROW, None, ("eval_data={pair}",), 4, "eval_data, "),
+        (ROW, None, ("eval_data=nowhere.jsonl",), 4, "no such file"),
+        (
+            '{"prompt": "q", "completion": "a", "label": "maybe"}',
+            None,
+            ("stage=kto",),
+            4,
+            "'maybe'",
+        ),
+        ('{"prompt": "q", "completion": "a", "label": "maybe"}', None, (), 0, "'maybe'"),
+        (
+            '{"prompt": "q", "completion": "a", "label": true}',
+            None,
+            (),
+            0,
+            "all answers are labelled",
+        ),
+    ],
+)
+def test_what_data_check_refuses_or_warns_of_so_does_plan(
+    first: str,
+    second: str | None,
+    settings: tuple[str, ...],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = []
+    for name, row in (("one", first), ("two", second), ("pair", PAIR)):
+        (tmp_path / f"{name}.jsonl").write_text(f"{row}\n" * 40)
+        paths += [str(tmp_path / f"{name}.jsonl")]
+    used = paths[: 1 + (second is not None)]
+    told = [w for pair in settings for w in ("--set", pair.format(pair=paths[2]))]
+    if not any("eval_data" in pair for pair in settings):
+        assert main(["data", "check", *used, *told]) == code
+        said = capsys.readouterr()
+        assert words in said.out + said.err
+    named = [w for path in used for w in ("--data", path)]
+    planned = ["plan", "--model", "Qwen/Qwen3-0.6B", "--machine", "T4-Colab", *named, *told]
+    assert main(planned) == code
+    said = capsys.readouterr()
+    assert words in " ".join((said.out + said.err).split())
+
+
+def test_rows_of_an_epoch_are_told_beside_those_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "check", f"{data(tmp_path, ROW, ROW)}#999"]) == 0
+    assert "999 rows in an epoch, of 2 there" in capsys.readouterr().out
 
 
 @pytest.mark.engine

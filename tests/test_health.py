@@ -87,6 +87,24 @@ def test_a_rank_that_was_slow_for_a_few_steps_is_no_straggler() -> None:
     assert found(run_with(slow), "straggler") == []
 
 
+def test_a_straggler_whose_work_is_measured_in_some_steps_alone_is_found_by_these() -> None:
+    """As under ZeRO and FSDP, where collectives are inside the passes."""
+
+    def change(e: dict[str, Any]) -> dict[str, Any]:
+        if e["kind"] != "step":
+            return {}
+        if e["step"] % 20 != 3:
+            return {"own_seconds": None, "wait_seconds": None}
+        return {"sampled_steps": 1, **(SLOW if e["rank"] == 2 else {})}
+
+    (finding,) = found(run_with(change), "straggler")
+    assert finding.ranks == (2,)
+    state = run_with(change)
+    assert state.ranks[2].sampled == (0.97, 0.97, 0.97)
+    assert state.ranks[2].wait_seconds == 0.03
+    assert found(run_with(change, steps=40), "straggler") == []
+
+
 def test_of_two_ranks_the_slow_one_is_the_straggler() -> None:
     def change(e: dict[str, Any]) -> dict[str, Any]:
         if e["rank"] > 1:

@@ -107,8 +107,11 @@ def test_a_loss_of_another_stage_is_refused_with_those_of_this_one() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"loss_type": "sigmoid", "label_smoothing": 0.1}, "exo_pair and robust only"),
-        ({"label_smoothing": 0.1}, "exo_pair and robust only"),
+        (
+            {"loss_type": "sigmoid", "label_smoothing": 0.1},
+            "exo_pair, robust, aot, aot_unpaired only",
+        ),
+        ({"label_smoothing": 0.1}, "exo_pair, robust, aot, aot_unpaired only"),
         ({"loss_type": "exo_pair"}, "set 0.001"),
     ],
 )
@@ -131,7 +134,7 @@ def test_an_adapter_that_is_gone_on_with_is_not_started_anew() -> None:
 
 @pytest.mark.parametrize("stage", STAGE_FORMAT)
 def test_rows_of_another_stage_are_refused_and_the_right_stage_is_named(stage: str) -> None:
-    own = STAGE_FORMAT[stage]  # type: ignore[index]
+    own = STAGE_FORMAT[stage]
     assert spec(stage=stage, data={"data_format": own}).data.data_format == own
     said = refusal(stage=stage, data={"data_format": "messages"})
     assert f"stage={stage} cannot read rows in the format `messages`: set stage=sft" in said

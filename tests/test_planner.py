@@ -17,6 +17,7 @@ from engine.spec import SETTINGS, dumps, loads
 from tests.fakes import machines
 from tests.plans import FOLDER, as_text
 from tests.plans import machines as shipped_pairs
+from tests.tiers import spread
 from wizard import api, presets
 from wizard.answers import Answers
 from wizard.facts import GIB, Dataset, Device, Facts, Link, Model
@@ -107,8 +108,9 @@ def check_ladder(plan: Plan) -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("machine", machines.NAMES)
+@pytest.mark.parametrize(
+    ("machine", "name"), spread(itertools.product(machines.NAMES, MODELS), every=5)
+)
 def test_every_plan_on_every_machine_is_whole(machine: str, name: str) -> None:
     for plan in plans(facts(machine, name), Answers()):
         check_whole(plan)
@@ -128,7 +130,7 @@ THIRTY = [
 @pytest.mark.parametrize(
     ("machine", "preset"),
     [
-        *THIRTY,
+        *spread(THIRTY, every=3),
         *(pytest.param(*pair, marks=pytest.mark.slow) for pair in EVERY if pair not in THIRTY),
     ],
 )
@@ -238,7 +240,7 @@ def test_plans_that_fit_come_first_and_the_others_by_how_much_they_lack() -> Non
     assert over[0] > 0
 
 
-@pytest.mark.parametrize("machine", machines.NAMES)
+@pytest.mark.parametrize("machine", spread(machines.NAMES, every=3))
 def test_the_least_memory_goal_sorts_by_memory(machine: str) -> None:
     found = plans(facts(machine), Answers(goal="least-memory"))
     fitting = [plan.memory.device_bytes for plan in found if plan.fits]
@@ -322,8 +324,17 @@ def test_an_adapter_setting_beside_full_tuning_is_refused() -> None:
 
 
 def test_a_fixed_combination_that_a_rule_forbids_names_the_way_out() -> None:
-    problem = refusal(facts("h100x8"), fixed(method="qlora", strategy="zero3"))
-    assert problem.fix == "set strategy=fsdp"
+    problem = refusal(facts("h100x8"), fixed(optim="adamw_bnb_8bit", strategy="zero3"))
+    assert problem.fix == "set optim=adamw_torch"
+
+
+def test_zero3_shares_4bit_weights_once_each_rank_has_loaded_them() -> None:
+    found = {
+        strategy: plans(facts("h100x8"), fixed(method="qlora", strategy=strategy))[0].memory
+        for strategy in ("zero3", "zero2", "fsdp")
+    }
+    assert found["zero3"].device_bytes < found["zero2"].device_bytes
+    assert found["zero3"].fits
 
 
 def test_a_combination_no_machine_allows_is_refused() -> None:

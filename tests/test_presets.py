@@ -198,7 +198,7 @@ def test_a_preset_of_ones_own_is_deleted_and_a_shipped_one_is_not(own_home: Path
 
 
 def test_a_new_file_never_replaces_one(tmp_path: Path) -> None:
-    file = presets.write_new(tmp_path / "made" / "p.toml", "one")
+    file = presets.write_new(tmp_path / "p.toml", "one")
     assert file.stat().st_mode & 0o777 == 0o600
     with pytest.raises(ProblemError, match="there is a file already"):
         presets.write_new(file, "two")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from engine.spec import loads
 from tests.runner.making import facts, plan, spec
+from tests.tiers import spread
 from wizard import script
 from wizard.facts import Dataset
 from wizard.plan import Decision, Plan
@@ -78,7 +79,7 @@ def write_specs_with_bash(text: str, folder: Path) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize("variant", variants())
+@pytest.mark.parametrize("variant", spread(variants(), every=6))
 def test_shellcheck_and_bash_have_nothing_to_say(variant: str, tmp_path: Path) -> None:
     main = variants()[variant]
     text = render(main, name=main.title, python=f"/{main.title}")["run.sh"]

@@ -46,7 +46,9 @@ def test_a_model_that_is_not_known_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["model", "show", "Qwen/Qwen3-9000B"]) == 2
-    assert "not in the table of known models" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "not in the table of known models" in said
+    assert "--hub asks the hub, as in `tunewright model show Qwen/Qwen3-9000B --hub`" in said
 
 
 def test_models_are_searched_by_words_in_any_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +59,7 @@ def test_models_are_searched_by_words_in_any_order(capsys: pytest.CaptureFixture
     assert main(["model", "search", "no such thing"]) == 1
     assert "no known model matches" in capsys.readouterr().out
     assert main(["model", "search", "llama-3.1-8b"]) == 0
-    assert "8.03 B, llama3.1, gated" in capsys.readouterr().out
+    assert "Llama-3.1-8B: 8.03 B, llama3.1, base, gated" in capsys.readouterr().out
 
 
 def test_every_setting_is_listed_and_found_by_every_name_it_has(

@@ -146,3 +146,10 @@ def test_settings_chosen_with_the_data_are_the_users() -> None:
     walk = answered(walked(), Step.DATA, Data(dataset=DATASET, settings={"max_length": 512}))
 
     assert walk.answers.settings == {"max_length": 512}
+
+
+def test_settings_chosen_for_other_data_are_forgotten_with_it() -> None:
+    answers = replace(ANSWERS, settings={"columns": "text=body", "learning_rate": 1e-4})
+    walk = Walk(facts=FACTS, answers=answers)
+    other = Data(dataset=replace(DATASET, path="/b"), forgotten=frozenset({"columns"}))
+    assert answered(walk, Step.DATA, other).answers.settings == {"learning_rate": 1e-4}

@@ -33,6 +33,8 @@ from engine.spec import ParallelTable
 from engine.verdict import Evidence, Verdict, judge
 from tests.runner.waiting import until
 
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loop")]
+
 PATIENCE_SECONDS = 20.0
 
 

@@ -97,3 +97,19 @@ def test_a_setting_is_shown_as_it_is_typed(value: object, text: str) -> None:
 )
 def test_a_model_is_as_large_as_its_parameters(number: int | None, text: str) -> None:
     assert wording.parameters(number) == text
+
+
+def test_prose_is_cut_after_a_word_and_names_without_spaces_anywhere() -> None:
+    assert wording.cut("AMD EPYC 7763 64-Core Processor", 27) == "AMD EPYC 7763 64-Core …"
+    assert wording.shorten("Full bf16, ZeRO-3 on 2 devices", 22) == "Full bf16, … 2 devices"
+    assert wording.cut("Qwen/Qwen3-8B", 8) == "Qwen/Qw…"
+
+
+def test_prediction_error_is_measured_relative_to_predicted() -> None:
+    assert wording.off(129.0, 100.0) == "+29 %"
+    assert wording.off(78.0, 100.0) == "-22 %"
+    assert wording.off(None, 100.0) == wording.off(1.0, 0) == wording.off(1.0, None) == ""
+
+
+def test_a_setting_with_line_breaks_is_one_readable_line() -> None:
+    assert wording.setting("be kind\n\tand short") == "be kind\\n\\tand short"

@@ -71,7 +71,7 @@ def command_line(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             below = list(action.choices.items())
-        elif action.dest != "help":
+        elif action.dest != "help" and action.help != argparse.SUPPRESS:
             words.append("/".join(action.option_strings) or str(action.metavar or action.dest))
     yield " ".join(words)
     for word, inner in below:

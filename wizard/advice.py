@@ -41,7 +41,7 @@ CAUSES: Mapping[str, str] = {
     "bad_spec": "The settings of the run contradict each other or the machine.",
     "disk_full": "The run could not write: the disk is full, read-only, or the folder is gone.",
     "ddp_graph": "A parameter got no gradient, or two in one step, which DDP does not allow.",
-    "user_code": "Code that came with the model or the data raised an error.",
+    "user_code": "Code that the run plugs in raised an error; the message names its file and line.",
     "unknown": "An error that has no class of its own: the log of the rank says more.",
 }
 LOST = "Everything that ran is gone, and nobody was left to write how it ended."
@@ -72,12 +72,17 @@ def advise(
     rank: int | None = None,
     learning_rate: float | None = None,
     rebooted: bool = False,
+    tested: bool = False,
 ) -> Advice:
     """What to say of a run that ended; `run` is its name or folder as a command takes it.
 
-    `exit_code` is None for a run whose end nobody recorded.
+    `tested` is a run of which only the smoke test was made; `exit_code` is None where nobody
+    recorded the end.
     """
     name = shlex.quote(run)
+    if exit_code == EXIT_OK and tested:
+        action = _act("start the run itself", f"resume {name}")
+        return Advice(cause="The smoke test passed.", actions=(action,))
     if exit_code == EXIT_OK:
         return Advice(cause="Finished.", actions=(_act("talk to it", f"chat {name}"),))
     if exit_code is None:

@@ -49,6 +49,8 @@ class Answers:
     """Setting (a Spec name) → value the user fixed, already checked by `engine.spec`."""
     preset: str | None = None
     """Name of the preset in use."""
+    named_by_preset: frozenset[str] = frozenset()
+    """`model` and `data`, where the preset names them and the user does not."""
     policy: Policy = DEFAULT_POLICY
     history: bool = True
     """Whether finished runs on this machine correct the predictions."""

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wizard import paths
 from wizard.answers import DEFAULT_POLICY, Answers, Policy
-from wizard.facts import Facts
+from wizard.facts import Dataset, Facts
 from wizard.problem import Problem, ProblemError
 
 if TYPE_CHECKING:
     from wizard.answers import Preset
+    from wizard.dashboard.state import RunState
     from wizard.formats.exporting import Target
     from wizard.formats.values import Exported
     from wizard.plan import Plan
     from wizard.planner.traced import Traced
     from wizard.runner.launch import LaunchRecord
 
+PART_SECONDS = 0.2
+"""How long a part of a long history is read before what is known of it is told."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -33,19 +38,22 @@ def facts_for(
     *,
     machine: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    hub: bool = False,
 ) -> Facts:
     """Facts of this machine, and of a model and a data file when they are named.
 
     `machine` names another one: a saved file, a shipped snapshot, or a count and a name.
-    `settings` are those of the answers, which say how rows are read.
+    `settings` are those of the answers, which say how rows are read. `hub` asks the hub about a
+    model that is not known here.
     Raises ProblemError for a machine, a model or a data file that cannot be used.
     """
     from wizard.probe import probe_machine
     from wizard.probe.dataset import read_dataset
     from wizard.probe.model import read_model
 
-    found_model = read_model(model) if model is not None else None
+    found_model = read_model(model, hub=hub) if model is not None else None
     found_data = read_dataset(data, settings) if data is not None else None
+    _check_evaluated(found_data, settings or {})
     if machine is None:
         say("probing the machine")
         found = probe_machine()
@@ -54,6 +62,24 @@ def facts_for(
 
         found = find(machine)
     return replace(found, model=found_model, dataset=found_data)
+
+
+def _check_evaluated(data: Dataset | None, settings: Mapping[str, Any]) -> None:
+    """Raise ProblemError for a second file, to evaluate on, that a run would refuse."""
+    from engine.spec import STAGE_OF
+    from wizard.planner.refusals import too_many_dropped
+    from wizard.probe.dataset import absolute_data, read_dataset
+
+    if data is None or not settings.get("eval_data"):
+        return
+    stage = settings.get("stage") or STAGE_OF.get(data.format or "", "sft")
+    try:
+        found = read_dataset(absolute_data(settings["eval_data"]), {**settings, "stage": stage})
+        problem = too_many_dropped(found, settings)
+    except ProblemError as error:
+        problem = error.problem
+    if problem is not None:
+        raise ProblemError(replace(problem, where=f"eval_data, {problem.where}"))
 
 
 def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
@@ -125,33 +151,37 @@ def _nothing_fits(plans: Sequence[Plan]) -> Problem:
 def with_preset(answers: Answers, preset: Preset) -> Answers:
     """Answers with a preset below the user's own; its model and data stand in for absent ones."""
     settings = {k: v for k, v in preset.settings.items() if k not in ("model", "data")}
+    absent = {name for name in ("model", "data") if getattr(answers, name) is None}
     return replace(
         answers,
         model=answers.model if answers.model is not None else preset.settings.get("model"),
         data=answers.data if answers.data is not None else preset.settings.get("data"),
         preset=preset.name,
+        named_by_preset=frozenset(absent & set(preset.settings)),
         goal=preset.goal or answers.goal,
         preset_settings=settings,
     )
 
 
-def absolute(answers: Answers) -> Answers:
+def absolute(answers: Answers, *, hub: bool = False) -> Answers:
     """Answers whose model and data are absolute paths where they are files.
 
     A run starts in its own folder, so a relative path would point elsewhere. An adapter to go on
-    with brings the settings that it was made with.
+    with brings the settings that it was made with. Data on a hub is fetched; with `hub` a name
+    such as `org/name` that is no file is one, too.
     Raises ProblemError, naming the option, for what cannot be a path.
     """
     settings = dict(answers.settings)
     if settings.get("eval_data"):
-        settings["eval_data"] = _absolute_data(settings["eval_data"])
+        settings["eval_data"] = _absolute_data(settings["eval_data"], hub)
     if settings.get("adapter"):
         settings = _with_adapter(settings)
+    settings = _with_code(settings)
     return replace(
         answers,
         settings=settings,
         model=_absolute_model(answers.model) if answers.model else answers.model,
-        data=_absolute_data(answers.data) if answers.data else answers.data,
+        data=_absolute_data(answers.data, hub) if answers.data else answers.data,
     )
 
 
@@ -160,10 +190,25 @@ def _absolute_model(name: str) -> str:
     return str(path.absolute()) if _exists(path) or not HUB_ID.fullmatch(name) else name
 
 
-def _absolute_data(name: str) -> str:
+def _absolute_data(name: str, hub: bool) -> str:
     from wizard.probe.dataset import absolute_data
 
-    return absolute_data(name)
+    return absolute_data(name, hub=hub)
+
+
+def _with_code(settings: dict[str, Any]) -> dict[str, Any]:
+    """Plug-ins by absolute path, each looked for in its file; nothing of it runs."""
+    from engine.spec import PluginTable
+    from wizard.probe.code import located
+
+    return {
+        **settings,
+        **{
+            kind: located(kind, settings[kind])
+            for kind in PluginTable.model_fields
+            if settings.get(kind) is not None
+        },
+    }
 
 
 def _with_adapter(settings: dict[str, Any]) -> dict[str, Any]:
@@ -239,6 +284,7 @@ def export(
     machine: str | None = None,
     python: str | None = None,
     policy: Policy = DEFAULT_POLICY,
+    hub: bool = False,
 ) -> Exported:
     """The best plan in another form; on several machines, one that all of them share.
 
@@ -248,7 +294,7 @@ def export(
     from wizard.formats import exporting
 
     exporting.check(target)
-    facts = facts_for(answers.model, answers.data, machine=machine)
+    facts = facts_for(answers.model, answers.data, machine=machine, settings=answers.fixed, hub=hub)
     return export_plan(facts, answers, target, python=python, policy=policy)
 
 
@@ -284,6 +330,32 @@ def export_plan(
     return exporting.export(job, target)
 
 
+def export_chosen(
+    plan: Plan,
+    others: Sequence[Plan],
+    facts: Facts,
+    name: str,
+    answers: Answers,
+    target: Target,
+) -> Exported:
+    """A plan that was chosen, in another form; on several machines the same way to train there.
+
+    Raises ProblemError as `export` does.
+    """
+    from wizard.formats import exporting
+    from wizard.formats.jobs import Job
+
+    exporting.check(target)
+    if target.nodes > 1:
+        way = {"method": plan.spec.method.method, "strategy": plan.spec.parallel.strategy}
+        named = replace(answers, run_name=name, settings={**answers.settings, **way})
+        return export_plan(facts, absolute(named), target, policy=answers.policy)
+    files = render(others, plan, facts, name, answers.policy)
+    written = datetime.date.today().isoformat()
+    job = Job(plan=plan, name=name, run_sh=files["run.sh"], facts=facts, written=written, nodes=1)
+    return exporting.export(job, target)
+
+
 def _on_all(facts: Facts, answers: Answers, target: Target) -> int | None:
     """Ranks of several machines: every device, or one CPU rank each; a fixed number wins."""
     if answers.num_devices is not None:
@@ -296,22 +368,39 @@ def checkout() -> str | None:
     return str(paths.CHECKOUT) if (paths.CHECKOUT / "install.sh").is_file() else None
 
 
-def write_export(exported: Exported, out: Path) -> list[Path]:
-    """Write an export's files: one to `out` itself, several into the folder `out`.
+def write_export(exported: Exported, out: Path, *, force: bool = False) -> list[Path]:
+    """Write an export's files: one to `out` itself, several into the folder `out`, which is made.
 
-    Raises ProblemError for a file that is there already, or cannot be written.
+    Raises ProblemError for a file that is there already, without `force` and before any is
+    written, or for one that cannot be written.
     """
-    from wizard.presets import write_new
+    from wizard.presets import refuse_existing, write_new
 
-    where = paths.expanded(str(out), "--out")
+    where = paths.expanded(str(out), "--output")
     if len(exported.files) == 1 and not where.is_dir():
-        return [write_new(where, exported.files[exported.main])]
-    return [write_new(where / name, text) for name, text in exported.files.items()]
+        return [write_new(where, exported.files[exported.main], force=force)]
+    if not force:
+        for name in exported.files:
+            refuse_existing(where / name)
+    try:
+        where.mkdir(exist_ok=True)
+    except OSError as error:
+        what = f"this folder cannot be made: {error.strerror}"
+        raise ProblemError(Problem(what=what, where=str(where))) from None
+    return [write_new(where / name, text, force=force) for name, text in exported.files.items()]
 
 
 def runs_root(output: str | None) -> Path:
-    """The folder that holds run folders."""
-    return paths.runs() if output is None else paths.expanded(output, "--output").absolute()
+    """The folder that holds run folders.
+
+    Raises ProblemError for what cannot be one.
+    """
+    if output is None:
+        return paths.runs()
+    folder = paths.expanded(output, "--runs").absolute()
+    if os.path.isfile(folder):
+        raise ProblemError(Problem(what="this is no folder", where=f"--runs {folder}", exit_code=2))
+    return folder
 
 
 def write_run(
@@ -343,10 +432,29 @@ def start(folder: Path, *options: str) -> LaunchRecord:
     return launch.start(folder, *options, notify=command)
 
 
+def watch(folder: Path, every: float = 0.5) -> Iterator[RunState]:
+    """What is known of a run, every so many seconds; the last one after its end.
+
+    The history of a long run is read in between.
+    """
+    from wizard.runner.follow import Follower
+
+    follower = Follower(folder)
+    while True:
+        state = follower.poll(PART_SECONDS)
+        yield state
+        if state.ended and state.history_share >= 1:
+            return
+        until = time.monotonic() + every
+        while state.history_share < 1 and time.monotonic() < until:
+            state = follower.poll(PART_SECONDS)
+        time.sleep(max(until - time.monotonic(), 0.0))
+
+
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """`--set` arguments → checked settings.
 
-    Raises ProblemError for a pair without `=`, an unknown name or a bad value.
+    Raises ProblemError for a pair without `=`, an unknown name, a bad value, or two values of one.
     """
     from engine.spec import SpecError, parse_setting
 
@@ -359,6 +467,10 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
             name, checked = parse_setting(key, value)
         except SpecError as error:
             raise ProblemError(Problem(what=str(error), where="--set", exit_code=2)) from None
+        if settings.get(name, checked) != checked:
+            what = f"{name} is given twice, as {settings[name]} and as {checked}"
+            fix = "keep one of them"
+            raise ProblemError(Problem(what=what, where="--set", fix=fix, exit_code=2))
         settings[name] = checked
     return settings
 

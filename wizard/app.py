@@ -21,24 +21,30 @@ from wizard.language import said, said_problem
 from wizard.problem import ProblemError
 from wizard.screens.pages import Look, page_for
 from wizard.screens.start import StartPage
-from wizard.screens.verbs import Verbs
+from wizard.screens.verbs import RunSummary, Verbs
 from wizard.steps import (
     BEFORE_RUN,
     ORDER,
     GoTo,
     InForeground,
+    Loaded,
     Step,
     Walk,
     answered,
     back,
     back_to,
     begin,
+    loaded,
+    skipped,
 )
 from wizard.widgets.aside import aside
 from wizard.widgets.page import Page
+from wizard.widgets.question import Question
 from wizard.widgets.theme import CALM
 
 Value = TypeVar("Value")
+LEAVE = "Leave tunewright? Answers are kept, and runs go on."
+LEAVING = ("leave", "stay")
 
 __all__ = ["TunewrightApp", "Verbs"]
 
@@ -62,6 +68,14 @@ class TunewrightApp(App[Path]):
         (36, "-tall"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "ctrl+l",
+            "presets",
+            "Presets",
+            id="app.presets",
+            show=False,
+            tooltip="Load a preset, or save what is fixed as one",
+        ),
         Binding(
             "ctrl+q", "quit", "Quit", id="app.quit", priority=True, tooltip="Quit; a run goes on"
         ),
@@ -112,32 +126,86 @@ class TunewrightApp(App[Path]):
     async def walk_pages(self) -> None:
         """Ask the pages that are still to ask, one after the other, then leave."""
         walk = self._walk if self._walk.run else await self._start(self._walk)
+        before: Step | None = None
         while walk is not None and walk.pending:
             step = walk.pending[0]
             page = page_for(step, walk, self._verbs, self._look)
-            page.marks = walk.marks
+            page.marks, page.given = walk.marks, walk.answers
+            page.notice = _given(skipped(walk, before, step))
+            before = step
             answer = await self.push_screen_wait(page)
+            if step is Step.HARDWARE and answer is None:
+                walk = await self._before_the_first(walk)
+                continue
             walk = self._turn(walk, step, answer)
             await self._keep(walk, step)
         self.exit(walk.run if walk else None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Presets are for the pages that lead to a run."""
+        if action == "presets":
+            return isinstance(self.screen, Page) and self.screen.STEP in BEFORE_RUN
+        return super().check_action(action, parameters)
+
+    @work(name="presets")
+    async def action_presets(self) -> None:
+        """Load a preset into the answers of the page at hand, or save them as one."""
+        from wizard.api import with_preset
+        from wizard.screens import presets  # what reads them takes long to load
+
+        page = self.screen
+        found = await self._told(self._verbs.presets)
+        if found is None or not isinstance(page, Page):
+            return
+        name = await self.push_screen_wait(presets.picker(found, page.answers))
+        preset = next((one for one in found if one.name == name), None)
+        if preset is not None:
+            self.notify(presets.told(preset, page.answers), markup=False)
+            page.dismiss(Loaded(answers=with_preset(page.answers, preset)))
+        elif name == presets.SAVE:
+            name = await self.push_screen_wait(presets.prompt(found, page.answers))
+            made = None if name is None else presets.made(name, page.answers)
+            path = (
+                None if made is None else await self._told(partial(self._verbs.save_preset, made))
+            )
+            if path is not None:
+                page.message.say(f"saved: {path}; tunewright presets list shows it")
 
     async def _start(self, walk: Walk) -> Walk | None:
         """The walk after the start page; None when it was left."""
         if walk.facts is not None or walk.answers != Answers():
             return walk
-        runs = await self._told(self._verbs.list_runs) or ()
-        kept = await self._told(self._verbs.kept_answers)
+        runs, kept = await self._before()
         if not runs and kept is None:
             return walk
-        choice = await self.push_screen_wait(StartPage(runs, kept))
-        match choice:
-            case None:
+        return await self._from_start(walk, runs, kept)
+
+    async def _before_the_first(self, walk: Walk) -> Walk | None:
+        """Back from the first page: the start page, or without one a question; None leaves."""
+        runs, kept = await self._before()
+        if runs or kept is not None:
+            return await self._from_start(walk, runs, kept)
+        return None if await self.push_screen_wait(Question(LEAVE, LEAVING)) == 0 else walk
+
+    async def _before(self) -> tuple[tuple[RunSummary, ...], Answers | None]:
+        """Runs there are, and answers that were kept."""
+        return (
+            await self._told(self._verbs.list_runs) or (),
+            await self._told(self._verbs.kept_answers),
+        )
+
+    async def _from_start(
+        self, walk: Walk, runs: tuple[RunSummary, ...], kept: Answers | None
+    ) -> Walk | None:
+        while (choice := await self.push_screen_wait(StartPage(runs, kept))) is None:
+            if await self.push_screen_wait(Question(LEAVE, LEAVING)) == 0:
                 return None
+        match choice:
             case "continue" if kept is not None:
                 return begin(None, kept)
             case Path():
                 return replace(walk, run=choice)
-        return walk
+        return begin(walk.facts, Answers())
 
     async def _keep(self, walk: Walk, step: Step) -> None:
         """Keep the answers for the next time, until there is a run of them."""
@@ -167,8 +235,17 @@ class TunewrightApp(App[Path]):
                 return begin(walk.facts, replace(walk.answers, run_name=None))
             case _, InForeground():
                 self.foreground = True
+            case _, Loaded(answers=answers):
+                return loaded(walk, step, answers)
             case _, GoTo(step=earlier):
                 return back_to(walk, earlier)
             case _, None:
                 return back(walk, step)
         return answered(walk, step, answer)
+
+
+def _given(steps: tuple[Step, ...]) -> str:
+    """Which pages were passed over, in words."""
+    names = " and ".join(step.value for step in steps)
+    what = "is" if len(steps) == 1 else "are"
+    return f"{names} {what} known already and not asked; Esc goes there." if steps else ""

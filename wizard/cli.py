@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from wizard import __version__, language
 from wizard.commands import COMMANDS
+from wizard.commands.usage import Parser, tell_exit_codes
 from wizard.language import said, said_problem
 from wizard.problem import ProblemError
 
@@ -53,8 +54,11 @@ def _run(argv: Sequence[str] | None) -> int:
 
             in_language(parser)
         args = parser.parse_args(words)
-        if args.wizard_machine is not None and args.run is not _wizard:
-            parser.error("--machine comes after the command")
+        if args.run is not _wizard:
+            if args.wizard_machine is not None:
+                parser.error("--machine comes after the command")
+            if args.wizard_plain:
+                parser.error("--plain comes after the command")
         code: int = args.run(args)
     finally:
         sys.stdout.flush()
@@ -78,13 +82,13 @@ def _discard_output() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tunewright",
         description="From a fresh server and a data file to a fine-tuned model. "
         "Without a command: the wizard.",
-        epilog="Exit codes: 0 ok, 1 failed, 2 usage, 4 bad data, 5 nothing fits, "
-        "6 devices missing, 70 internal; run --follow and watch end with the run's own code.",
-        allow_abbrev=False,
+        epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 some rows are dropped, 4 bad data, "
+        "5 nothing fits, 6 devices missing, 70 internal; run --follow and watch end with the run's "
+        "own code. Each command's --help names its own.",
     )
     parser.add_argument("--version", action="version", version=f"tunewright {__version__}")
     parser.add_argument(
@@ -93,13 +97,18 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="M",
         help="walk the wizard for another machine; what it names: `tunewright plan --help`",
     )
+    parser.add_argument(
+        "--plain",
+        dest="wizard_plain",
+        action="store_true",
+        help="the wizard as questions, a line each, as ACCESSIBLE=1 asks for too",
+    )
     parser.set_defaults(run=_wizard)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, module in COMMANDS.items():
-        sub = commands.add_parser(
-            name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False
-        )
+        sub = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
         module.add_arguments(sub)
+        tell_exit_codes(name, sub)
         sub.set_defaults(run=module.run)
     _add_language(parser)
     return parser

@@ -295,6 +295,14 @@ class Software:
     """Package whose installed version is not one this program works with → those it does."""
 
 
+NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+def module_name(name: str) -> str:
+    """A module's name with `#` for the number of its layer."""
+    return NUMBER.sub("#", name)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
     """A model as its folder, or the shipped table, describes it."""
@@ -317,6 +325,17 @@ class Model:
     head_dim: int | None = None
     vocab_size: int | None = None
     max_positions: int | None = None
+    experts: int | None = None
+    """Routed experts of a layer; None for a dense MLP."""
+    experts_per_token: int | None = None
+    expert_size: int | None = None
+    """Width of a routed expert."""
+    shared_expert_size: int | None = None
+    """Width of the experts that every token passes."""
+    window: int | None = None
+    """Tokens back that a layer's attention looks; None is all of them."""
+    full_every: int | None = None
+    """Where there is a window: every n-th layer looks at all tokens; None is none of them."""
     tied_embeddings: bool | None = None
     dtype: str | None = None
     quantized: str | None = None
@@ -326,6 +345,10 @@ class Model:
     gated: bool | None = None
     """Whether a token is needed to fetch it; None when that is not known."""
     has_chat_template: bool | None = None
+    modules: tuple[str, ...] = ()
+    """Names of its modules with weights, `#` for a layer's number; empty when not known."""
+    matrices: tuple[str, ...] = ()
+    """Those of them that an adapter can stand beside; empty when not known."""
     disk_bytes: int | None = None
     licence: str | None = None
     source: str = ""
@@ -356,6 +379,8 @@ class Dataset:
     """Shape of their rows; None when they have several."""
     rows: int = 0
     """Usable rows that an epoch has."""
+    usable_rows: int | None = None
+    """Usable rows that its files have; None when that is not known."""
     dropped_rows: int = 0
     disk_bytes: int = 0
     longest_row_chars: int = 0
@@ -368,6 +393,8 @@ class Dataset:
     total_chars: int = 0
     problems: tuple[Problem, ...] = ()
     """Bad rows, each with its line; at most twenty are kept."""
+    warnings: tuple[Problem, ...] = ()
+    """What is odd about rows that can be used."""
     first_rows: tuple[Mapping[str, object], ...] = ()
 
 

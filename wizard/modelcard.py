@@ -7,6 +7,7 @@ from dataclasses import replace
 from wizard import wording
 from wizard.answers import Answers
 from wizard.facts import Dataset, Model
+from wizard.problem import Problem
 
 USUAL_TOKENS = 2048
 USUAL_ROWS = 10_000
@@ -29,6 +30,17 @@ def nominal_answers(answers: Answers, model: Model) -> Answers:
     kept = {k: v for k, v in answers.settings.items() if k not in ("model", "data")}
     settings = {"max_length": USUAL_TOKENS, **kept}
     return replace(answers, model=model.name, data=None, settings=settings)
+
+
+def untrainable(model: Model) -> Problem | None:
+    """Why a model cannot be trained; None where nothing is known against it."""
+    if not model.quantized:
+        return None
+    return Problem(
+        what=f"already quantised ({model.quantized}), so it cannot be trained",
+        where=model.name,
+        fix="take the original: method qlora makes it 4-bit while it loads",
+    )
 
 
 def describe(

@@ -62,6 +62,8 @@ class Memory:
     """What the estimate does not contain, in words."""
     moment: str = ""
     """When in a step the peak is, as `backward`; empty when that is not known."""
+    moments: tuple[tuple[str, int], ...] = ()
+    """Live tensors at the peak of each moment of a run, in its order; empty when not known."""
     at_least: bool = False
     """`device_bytes` is a lower bound, too much already; the step itself was not simulated."""
     disk_bytes: int = 0
@@ -140,6 +142,13 @@ class Plan:
     def fits(self) -> bool:
         """Whether it can be launched."""
         return self.memory.fits and not any(p.severity == "error" for p in self.problems)
+
+    @property
+    def host_unknown(self) -> bool:
+        """Whether it fits only if host memory, which is not known, is large enough."""
+        offloads = self.spec.parallel.offload != "none" and self.spec.parallel.device_kind != "cpu"
+        on_host = offloads and self.spec.parallel.offload_device == "cpu"
+        return on_host and self.memory.host_budget_bytes is None
 
     @property
     def exact_rungs(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import tomlkit
 
-from engine.spec import SpecError, parse_setting
+from engine.spec import SETTINGS, SpecError, parse_setting
 from wizard import paths
 from wizard.answers import Goal, Preset
 from wizard.problem import Problem, ProblemError
@@ -104,25 +104,30 @@ def save(preset: Preset) -> Path:
         raise _refused(f"cannot be written: {error.strerror}", str(folder), "") from None
 
 
-def write_new(path: Path, text: str) -> Path:
-    """Write a private file where none is, whole or not at all.
+def write_new(path: Path, text: str, *, force: bool = False) -> Path:
+    """Write a private file where none is, whole or not at all; `force` replaces one.
 
     Raises ProblemError when there is one, or it cannot be written.
     """
-    if os.path.lexists(path):
-        problem = Problem(
-            what="there is a file already",
-            where=str(path),
-            fix="choose another name, or remove it",
-            exit_code=2,
-        )
-        raise ProblemError(problem)
+    if not force:
+        refuse_existing(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         return _replace(path, text)
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise ProblemError(Problem(what=what, where=str(path), exit_code=1)) from None
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise ProblemError where there is a file already: nothing is written over."""
+    if os.path.lexists(path):
+        problem = Problem(
+            what="there is a file already",
+            where=str(path),
+            fix="name another, or add --force",
+            exit_code=2,
+        )
+        raise ProblemError(problem)
 
 
 def delete(name: str) -> Path:
@@ -278,6 +283,8 @@ def why_not_carried(setting: str, value: object) -> str:
     """
     if setting in NEVER:
         return f"is not allowed in a preset: {NEVER[setting]}"
+    if SETTINGS.get(setting) == "plugins" and value is not None:
+        return f"is not allowed in a preset: {NEVER['plugins']}"
     if setting in TEXTS:
         return ""
     parts = value if isinstance(value, list | tuple) else (value,)

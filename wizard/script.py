@@ -109,7 +109,7 @@ def _run_sh(
         {
             "title": printable(f"{name}: {plan.title}"),
             "model": printable(spec.model.model),
-            "data": printable(spec.data.data),
+            "data": printable(spec.data.data) + _own_code(spec),
             "version": __version__,
             "written": printable(written),
             "name": shlex.quote(printable(name)),
@@ -123,6 +123,16 @@ def _run_sh(
             "specs": "\n\n".join(_document(file, text) for file, text in specs.items()),
         },
     )
+
+
+def _own_code(spec: Spec) -> str:
+    """A comment for each plug-in: code of the user that runs, as a copy kept in plugins/."""
+    lines = [
+        f"# code  {kind}: {text} (yours; the run keeps a copy in plugins/)"
+        for kind, named in spec.plugins.named.items()
+        for text in named
+    ]
+    return "".join(f"\n{printable(line)}" for line in lines)
 
 
 def _policy(policy: Policy, plan: Plan) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
-from engine.spec import ALIASES, SETTINGS, setting_info
+from engine.spec import ALIASES, SETTINGS, TRANSLATED, setting_info
 
 NO_LIMIT = 2**31 - 1
 """A bound as high as this is one of the libraries, not of sense."""
@@ -50,6 +50,16 @@ NAMES: Mapping[str, tuple[str, str, str, str]] = {
         "lr_scheduler",
     ),
     "optim": ("optim", "optim", "optim", "optimizer"),
+    "packing": ("packing", "packing", "neat_packing", "sample_packing"),
+    "padding_free": ("padding_free", "padding_free", "", ""),
+    "group_by_length": ("train_sampling_strategy", *("group_by_length",) * 3),
+    "min_lr_rate": ("", "", "", "cosine_min_lr_ratio"),
+    "use_liger_kernel": (*("use_liger_kernel",) * 2, "enable_liger_kernel", ""),
+    "report_to": ("report_to", "report_to", "report_to", ""),
+    "loss": ("compute_loss_func", "", "", ""),
+    "metric": ("compute_metrics", "", "", ""),
+    "callback": ("callbacks", "", "", ""),
+    "trainer": ("", "", "", "trainer_cls"),
 }
 """Setting → its names in the order of TOOLS, where they differ; empty where a tool has none."""
 
@@ -84,18 +94,25 @@ def setting(name: str) -> Setting:
     return Setting(
         name=name,
         table=SETTINGS[name],
-        about=info.description or "",
+        about=" ".join((info.description or "").split()),
         accepts=_accepts(info),
         default=None if required else default,
         required=required,
         names=_names(name),
-        aliases=tuple(sorted(alias for alias, known in ALIASES.items() if known == name)),
+        aliases=_aliases(name),
     )
 
 
 def every_setting() -> tuple[Setting, ...]:
     """All of them, in the order of spec.toml."""
     return tuple(setting(name) for name in SETTINGS)
+
+
+def _aliases(name: str) -> tuple[str, ...]:
+    plain = {alias for alias, known in ALIASES.items() if known == name}
+    return tuple(
+        sorted(plain | {alias for alias, (known, _) in TRANSLATED.items() if known == name})
+    )
 
 
 def _names(name: str) -> dict[str, tuple[str, ...]]:

@@ -64,6 +64,8 @@ class Data:
 
     dataset: Dataset
     settings: Mapping[str, Any] = field(default_factory=dict)
+    forgotten: frozenset[str] = frozenset()
+    """Settings that were chosen for other data and do not go with this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +80,13 @@ class GoTo:
     """A page is left for one that was there before."""
 
     step: Step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """A page is left because its answers were replaced by those of a preset."""
+
+    answers: Answers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,9 +176,9 @@ def _with(walk: Walk, answer: object) -> Walk:
         case Model() if walk.facts:
             answers = replace(walk.answers, model=answer.name)
             return replace(walk, facts=replace(walk.facts, model=answer), answers=answers)
-        case Data(dataset=dataset, settings=chosen) if walk.facts:
-            settings = {**walk.answers.settings, **chosen}
-            answers = replace(walk.answers, data=dataset.path, settings=settings)
+        case Data(dataset=dataset, settings=chosen, forgotten=forgotten) if walk.facts:
+            kept = {k: v for k, v in walk.answers.settings.items() if k not in forgotten}
+            answers = replace(walk.answers, data=dataset.path, settings={**kept, **chosen})
             return replace(walk, facts=replace(walk.facts, dataset=dataset), answers=answers)
         case Chosen():
             return replace(walk, answers=answer.answers, plan=answer.plan, others=answer.others)
@@ -202,6 +211,20 @@ def back(walk: Walk, step: Step) -> Walk:
 def back_to(walk: Walk, earlier: Step) -> Walk:
     """The walk at an earlier page; later answers stay and are offered again."""
     return replace(walk, done=walk.done - set(ORDER[ORDER.index(earlier) :]))
+
+
+def loaded(walk: Walk, step: Step, answers: Answers) -> Walk:
+    """The walk with a preset's answers: at the same page, or at the plans where they rest on it."""
+    stale = walk.stale | (walk.seen & BEFORE_RUN - _BASIS)
+    at = step if step.number < Step.PLAN.number else Step.PLAN
+    return back_to(replace(walk, answers=answers, stale=stale), at)
+
+
+def skipped(walk: Walk, before: Step | None, step: Step) -> tuple[Step, ...]:
+    """Pages between two that are shown which are not asked because they were given."""
+    first = 0 if before is None else ORDER.index(before) + 1
+    between = ORDER[first : ORDER.index(step)]
+    return tuple(one for one in between if one in walk.done and one not in walk.seen)
 
 
 def again(chosen: Plan, plans: Iterable[Plan]) -> Plan | None:

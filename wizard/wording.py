@@ -87,7 +87,7 @@ def loss(value: float | None) -> str:
 
 
 def setting(value: object) -> str:
-    """A setting's value as a user types it."""
+    """A setting's value as a user types it; line breaks and tabs as `\\n` and `\\t`."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -95,8 +95,19 @@ def setting(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple | list):
-        return ",".join(str(part) for part in value) or "none"
-    return str(value)
+        return ",".join(map(setting, value)) or "none"
+    return str(value).replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+
+
+def off(measured: float | None, predicted: float | None) -> str:
+    """How far a prediction was off: what was measured, relative to what was predicted: `+12 %`.
+
+    The one definition of prediction error: above zero, more was measured than predicted. Blank
+    where one of the two is not known.
+    """
+    if measured is None or not predicted or not math.isfinite(measured / predicted):
+        return BLANK
+    return f"{100 * (measured / predicted - 1):+.0f} %"
 
 
 def percent(part: float | None, whole: float | None) -> str:
@@ -151,18 +162,28 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
 
 
 def cut(text: object, width: int) -> str:
-    """Foreign text on one line of at most `width` cells, its end left out."""
+    """Foreign text on one line of at most `width` cells, its end left out after a word."""
     line = one_line(text)
-    return line if cells(line) <= width else _head(line, width - 1) + "…"
+    return line if cells(line) <= width else _whole_words(line, width - 1) + "…"
 
 
 def shorten(text: object, width: int) -> str:
-    """Foreign text on one line of at most `width` cells, its middle left out."""
+    """Foreign text on one line of at most `width` cells, its middle left out, word by word."""
     line = one_line(text)
     if cells(line) <= width:
         return line
     tail = (width - 1) // 2
-    return _head(line, width - 1 - tail) + "…" + _head(line[::-1], tail)[::-1]
+    end = _whole_words(line[::-1], tail)[::-1]
+    return _whole_words(line, width - 1 - cells(end)) + "…" + end
+
+
+def _whole_words(line: str, width: int) -> str:
+    """The beginning of a line, to the end of a word unless little would be left."""
+    kept = _head(line, width)
+    if line[len(kept) : len(kept) + 1] == " " or " " not in kept:
+        return kept
+    words = kept[: kept.rindex(" ") + 1]
+    return words if cells(words) >= width // 2 else kept
 
 
 def _head(line: str, width: int) -> str:

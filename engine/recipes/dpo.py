@@ -16,6 +16,7 @@ from trl import DPOConfig, DPOTrainer
 
 from engine.arguments import shared
 from engine.methods import needs_reference
+from engine.plugins import NOTHING, Plugged
 from engine.shard import refine
 from engine.spec import Spec
 
@@ -60,9 +61,11 @@ def build(
     held_out: Dataset | None,
     adapter: Any,
     callbacks: list[TrainerCallback],
+    plugged: Plugged = NOTHING,
 ) -> DPOTrainer:
     """The trainer over pairs of answers that `prepare` tokenised."""
-    return Trainer(
+    own = plugged.trainer or Trainer
+    return own(
         model=model,
         args=settings,
         train_dataset=rows,
@@ -70,4 +73,5 @@ def build(
         processing_class=tokenizer,
         peft_config=adapter,
         callbacks=callbacks,
+        compute_metrics=plugged.metric,
     )

@@ -17,6 +17,7 @@ from trl import KTOConfig, KTOTrainer
 
 from engine.arguments import shared
 from engine.methods import needs_reference
+from engine.plugins import NOTHING, Plugged
 from engine.shard import refine
 from engine.spec import Spec
 
@@ -80,9 +81,11 @@ def build(
     held_out: Dataset | None,
     adapter: Any,
     callbacks: list[TrainerCallback],
+    plugged: Plugged = NOTHING,
 ) -> KTOTrainer:
     """The trainer over labelled answers that `prepare` tokenised."""
-    return Trainer(
+    own = plugged.trainer or Trainer
+    return own(
         model=model,
         args=settings,
         train_dataset=rows,
@@ -90,4 +93,5 @@ def build(
         processing_class=tokenizer,
         peft_config=adapter,
         callbacks=callbacks,
+        compute_metrics=plugged.metric,
     )

@@ -10,8 +10,12 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from engine.arguments import shared
+from engine.plugins import NOTHING, Plugged
 from engine.shard import refine
 from engine.spec import Spec
+
+Trainer = SFTTrainer
+"""What a trainer of the user's own is made from."""
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> SFTConfig:
@@ -38,9 +42,11 @@ def build(
     held_out: Dataset | None,
     adapter: Any,
     callbacks: list[TrainerCallback],
+    plugged: Plugged = NOTHING,
 ) -> SFTTrainer:
     """The trainer over blocks of tokens; without labels, each token but the first is one."""
-    return SFTTrainer(
+    own = plugged.trainer or Trainer
+    return own(
         model=model,
         args=settings,
         train_dataset=rows,
@@ -48,4 +54,6 @@ def build(
         processing_class=tokenizer,
         peft_config=adapter,
         callbacks=callbacks,
+        compute_metrics=plugged.metric,
+        compute_loss_func=plugged.loss,
     )

@@ -14,8 +14,12 @@ from transformers import PreTrainedModel, TrainerCallback
 from trl import RewardConfig, RewardTrainer
 
 from engine.arguments import shared
+from engine.plugins import NOTHING, Plugged
 from engine.shard import refine
 from engine.spec import Spec
+
+Trainer = RewardTrainer
+"""What a trainer of the user's own is made from."""
 
 
 def arguments(spec: Spec, run: Path, *, smoke: bool) -> RewardConfig:
@@ -41,9 +45,11 @@ def build(
     held_out: Dataset | None,
     adapter: Any,
     callbacks: list[TrainerCallback],
+    plugged: Plugged = NOTHING,
 ) -> RewardTrainer:
     """The trainer over pairs of whole conversations that `prepare` tokenised."""
-    return RewardTrainer(
+    own = plugged.trainer or Trainer
+    return own(
         model=model,
         args=settings,
         train_dataset=rows,
@@ -51,4 +57,5 @@ def build(
         processing_class=tokenizer,
         peft_config=adapter,
         callbacks=callbacks,
+        compute_metrics=plugged.metric,
     )

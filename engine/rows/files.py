@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 from engine.rows import tables
 from engine.rows.jsontext import json_chunks
 from engine.rows.lines import TextLines, after_mark, line_chunks
+from engine.rows.sources import Source
 from engine.rows.values import Chunk, DataError, Numbered
 
 PACKED: Mapping[bytes, Callable[..., Any]] = {
@@ -125,6 +126,11 @@ def rows(path: Path) -> Iterator[Numbered]:
     """
     for chunk in chunks(path):
         yield from chunk.rows()
+
+
+def source_bytes(source: Source) -> int:
+    """Size of all that a set consists of."""
+    return sum(map(disk_bytes, source.parts))
 
 
 def disk_bytes(path: Path) -> int:

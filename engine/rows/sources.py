@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,78 @@ MOST_ROWS = 10**9
 FIX = "write PATH, PATH#ROWS or PATH*WEIGHT, and a comma between sets"
 
 
+HUBS: Mapping[str, str] = {"hf": "huggingface", "ms": "modelscope"}
+"""What stands before a data set on a hub → which hub."""
+HUB_SET = re.compile(
+    r"(?P<hub>hf|ms):(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
+    r"(?:@(?P<revision>\w[\w./-]*))?(?::(?:(?P<config>[\w.+-]+)/)?(?P<split>[\w.]+))?"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubSet:
+    """One split of a data set on a hub, written `hf:org/name@revision:configuration/split`."""
+
+    hub: str
+    repo: str
+    revision: str | None = None
+    config: str | None = None
+    split: str | None = None
+
+    @property
+    def source(self) -> str:
+        """Which hub, as the setting `source` calls it."""
+        return HUBS[self.hub]
+
+    def at(self, revision: str) -> HubSet:
+        """The same at one commit."""
+        return replace(self, revision=revision)
+
+    def __str__(self) -> str:
+        at = f"@{self.revision}" if self.revision else ""
+        config = f"{self.config}/" if self.config else ""
+        return f"{self.hub}:{self.repo}{at}" + (f":{config}{self.split}" if self.split else "")
+
+
+def hub_set(name: str) -> HubSet | None:
+    """The data set on a hub that a name stands for, if it does.
+
+    Raises DataError for one that is written wrongly.
+    """
+    if name.partition(":")[0] not in HUBS:
+        return None
+    found = HUB_SET.fullmatch(name)
+    if found is None:
+        raise DataError(
+            f"{name}: not the name of a data set on a hub",
+            "write hf:org/name, hf:org/name:split, hf:org/name:configuration/split, and "
+            "@revision behind the name for an exact one; ms: for ModelScope",
+        )
+    return HubSet(**found.groupdict())
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
     """One data set."""
 
     path: Path
+    """A file or a folder; for a set on a hub its name."""
+    files: tuple[Path, ...] = ()
+    """Where the rows of a set on a hub are; empty until it is fetched."""
     rows: int | None = None
     """As many of its usable rows, taken at random; repeated when it has fewer. None takes all."""
     weight: float = 1.0
     """How often a row is seen in an epoch: 2 shows each twice, 0.5 shows a random half."""
+
+    @property
+    def parts(self) -> tuple[Path, ...]:
+        """Where the rows are: several files for a set on a hub."""
+        return self.files or (self.path,)
+
+    @property
+    def hub(self) -> HubSet | None:
+        """The set on a hub that this is."""
+        return None if exists(self.path) else hub_set(str(self.path))
 
     def rows_of(self, usable: int) -> int:
         """Rows an epoch has from this set."""

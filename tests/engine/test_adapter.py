@@ -225,3 +225,47 @@ def test_a_module_that_is_not_there_is_named_with_those_that_are(
     for names in ("all-linear", "q_proj, v_proj", "layers.1.mlp.up_proj"):
         method = spec.method.model_copy(update={"target_modules": names})
         check_modules(spec.model_copy(update={"method": method}), model)
+
+
+def test_inputs_that_are_not_copied_give_the_same_numbers_and_keep_less(
+    make_run: MakeRun, tiny_model: Path
+) -> None:
+    """PEFT's own float32 copies of an adapter's inputs are rounded back by autocast at once."""
+    import torch
+    from peft import get_peft_model
+    from torch.autograd.graph import saved_tensors_hooks
+    from transformers import AutoModelForCausalLM
+
+    from engine import adapter
+
+    run = make_run("lora", "single", 1, dtype="bfloat16", here=True)
+    spec = read_spec(run.folder / "spec.toml")
+
+    def step(*, copied: bool) -> tuple[Any, dict[str, Any], int]:
+        base = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16)
+        torch.manual_seed(0)
+        model = get_peft_model(base, adapter.new_config(spec, None))
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:  # it starts as zero, and would then hide its inputs' gradients
+                torch.nn.init.normal_(parameter, std=0.1)
+        if not copied:
+            adapter.leave_casts_to_autocast(spec, model)
+        ids, kept = torch.arange(40).reshape(2, 20), {}
+
+        def keep(tensor: Any) -> Any:
+            kept[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+        gradients = {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+        return loss.detach(), gradients, sum(kept.values())
+
+    loss, gradients, kept = step(copied=True)
+    same, same_gradients, kept_less = step(copied=False)
+    assert torch.equal(loss, same)
+    assert all(torch.equal(grad, same_gradients[name]) for name, grad in gradients.items())
+    assert all(grad.abs().sum() > 0 for grad in gradients.values())
+    assert kept_less < kept

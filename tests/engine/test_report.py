@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,9 @@ from engine.report import (
     device_property,
     process_memory_bytes,
     process_memory_peak_bytes,
-    sensors,
 )
+from engine.sensors import Sampler, sensors
+from tests.runner.waiting import until
 
 
 def events(run: Path) -> list[dict[str, object]]:
@@ -115,6 +117,38 @@ def test_a_device_that_tells_no_errors_leaves_them_unknown(monkeypatch: pytest.M
     missing: Any = {"nvmlDeviceRegisterEvents": None, "nvmlDeviceGetCurrPcieLinkWidth": None}
     monkeypatch.setitem(sys.modules, "pynvml", Nvml([], **missing))
     assert sensors("GPU-1")() == {"utilization_percent": 97}
+
+
+def test_a_driver_that_hangs_holds_up_neither_pulses_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G01, G02: a call into the driver may take seconds, or never come back."""
+    answers = threading.Event()
+    driver = Nvml([])
+    driver.nvmlInit = lambda: answers.wait(600)
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.setattr("engine.report.device_uuid", lambda device: "GPU-1")
+    report = Report(tmp_path, rank=3, attempt=0, rung=0)
+    report.hello(world_size=1, local_rank=0, device="cpu", data_hash="")
+    report.start()
+    until(lambda: any(e["kind"] == "pulse" for e in events(tmp_path)))
+    report.end()
+    report._thread.join(1)
+    assert not report._thread.is_alive()
+    assert {e["utilization_percent"] for e in events(tmp_path) if e["kind"] == "pulse"} == {None}
+    answers.set()
+    until(lambda: report._sensors().get("utilization_percent") == 97)
+
+
+def test_readings_of_a_driver_that_stopped_answering_are_not_told_as_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """G01: the last good sample is told while it is fresh, later it is unknown."""
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml([]))
+    sampler = Sampler("GPU-1", 0.5)
+    until(sampler.newest)
+    sampler._newest = time.monotonic() - 1.6, {"xid": 0}
+    assert sampler.newest() == {}
 
 
 def test_a_cpu_has_no_properties_of_a_device() -> None:

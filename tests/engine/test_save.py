@@ -81,6 +81,27 @@ def test_a_checkpoint_that_leads_elsewhere_is_not_loaded(tmp_path: Path, place: 
         newest_complete(tmp_path, Report(tmp_path, rank=0, attempt=0, rung=0))
 
 
+def test_a_further_machine_goes_on_from_the_first_ones_checkpoints_and_from_no_others(
+    tmp_path: Path,
+) -> None:
+    from engine.save import newest_complete
+
+    first, second = tmp_path / "node-0", tmp_path / "node-1"
+    for folder in (first, second):
+        folder.mkdir()
+    checkpoint(first, 9)
+    (second / "checkpoints").symlink_to("../node-0/checkpoints")
+    report = Report(second, rank=1, attempt=0, rung=0)
+    assert newest_complete(second, report) == second / "checkpoints" / "checkpoint-9"
+    first.chmod(0o777)
+    with pytest.raises(RunError, match="node-0: other users can write here"):
+        newest_complete(second, report)
+    first.rename(tmp_path / "elsewhere")
+    first.symlink_to("elsewhere")
+    with pytest.raises(RunError, match="checkpoints: a symbolic link"):
+        newest_complete(second, report)
+
+
 def test_the_rows_that_fill_up_an_epoch_are_counted_as_the_library_repeats_them() -> None:
     from accelerate.data_loader import BatchSamplerShard
     from torch.utils.data import BatchSampler

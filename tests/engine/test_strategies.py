@@ -38,7 +38,7 @@ FEW: tuple[Case, ...] = (
     ("zero1", "lora", "none"),
     ("fsdp", "lora", "parameters"),
     ("fsdp", "qlora", "none"),
-    ("zero2", "qlora", "optimizer"),
+    ("zero3", "qlora", "optimizer"),
 )
 ON_ANY_NUMBER: tuple[Case, ...] = (("ddp", "full", "none"), ("fsdp", "full", "none"))
 """Cases that are resumed on one rank too; DeepSpeed refuses."""
@@ -191,5 +191,11 @@ def test_what_the_sharding_library_was_told_is_shown(trained: Trained) -> None:
             zero = run.read("ds_config.json")["zero_optimization"]
             assert zero["stage"] == int(strategy.removeprefix("zero"))
             assert ("offload_optimizer" in zero) == (offload != "none")
-        (step, *_) = run.events("step")
-        assert (step["wait_seconds"] is None) == (strategy != "ddp")
+
+
+def test_what_a_rank_waits_is_told_of_every_step_or_of_some(trained: Trained) -> None:
+    for (strategy, *_), run in trained.two.items():
+        told = [step for step in run.events("step") if step["wait_seconds"] is not None]
+        assert all(step["own_seconds"] > 0 for step in told)
+        sampled = sum(step.get("sampled_steps", 0) for step in told)
+        assert sampled == (0 if strategy == "ddp" else 1)

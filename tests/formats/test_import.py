@@ -219,6 +219,7 @@ def test_an_axolotl_configuration_becomes_its_settings() -> None:
         "lr_scheduler_type": "cosine",
         "learning_rate": 2e-4,
         "gradient_checkpointing": True,
+        "tf32": False,
         "attn_implementation": "flash_attention_2",
         "warmup_ratio": 0.1,
     }

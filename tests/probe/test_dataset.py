@@ -202,12 +202,16 @@ def test_the_row_with_most_tokens_need_not_be_the_one_with_most_characters(tmp_p
     assert found.longest_row_tokens == 50 * TURN_TOKENS + most_tokens("\n".join(talk).encode())
 
 
-def test_a_data_set_on_a_hub_is_told_how_to_get_here(
+def test_no_hub_is_asked_for_a_data_set_unless_the_user_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ProblemError, match="hf download --repo-type dataset org/some-rows"):
+    with pytest.raises(ProblemError, match="write hf:org/some-rows or --hub"):
         absolute_data("org/some-rows#500")
+    with pytest.raises(ProblemError, match="write hf:org/name, hf:org/name:split"):
+        absolute_data("hf:some-rows")
+    with pytest.raises(ProblemError, match="HF_HUB_OFFLINE forbids asking"):  # the tests' own
+        absolute_data("org/some-rows", hub=True)
     (tmp_path / "org").mkdir()
     assert absolute_data("org/some-rows*2") == f"{tmp_path}/org/some-rows*2"
 

@@ -6,11 +6,13 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.probe.host.hub import closed_port as closed_port
 from tests.probe.host.hub import environment_names_of_proxies
+from wizard.cli import main
 from wizard.probe.hub import read_hub_model
 from wizard.problem import ProblemError
 
@@ -68,6 +70,20 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     running.shutdown()
     thread.join()
     running.server_close()
+
+
+def test_the_hub_is_asked_by_plan_too_once_it_is_told_to(
+    hub: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"instruction": "a", "output": "b"}\n' * 40)
+    words = ["plan", "--model", "org/m", "--data", str(rows), "--machine", "T4-Colab"]
+    assert main(words) == 2
+    assert not Hub.tokens
+    assert main([*words, "--hub"]) == 0
+    assert "Model org/m: 0.1 M parameters (from 127.0.0.1)" in capsys.readouterr().out
 
 
 def test_shape_size_licence_and_gate_are_those_of_the_hub(hub: str) -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from engine.events import encode
 from wizard.runner import follow, process, streams
+from wizard.runner.folder import find_run, list_runs
 from wizard.runner.follow import Follower
+from wizard.runner.logs import tail
 
 BEGAN = 1_800_000_000.0
 RECORDED = Path(__file__).parent.parent / "fakes" / "runs"
@@ -179,3 +181,30 @@ def test_a_run_that_ended_is_shown_again_from_its_beginning_to_its_end() -> None
 
 def test_a_run_without_events_has_nothing_to_show_again(tmp_path: Path) -> None:
     assert follow.frames(tmp_path) == ()
+
+
+def test_a_run_of_several_machines_is_seen_whole_from_the_folder_of_any(tmp_path: Path) -> None:
+    """Each has a folder; phases and end are those of the one looked at, failures of all."""
+    for rank, node in enumerate(("node-0", "node-1")):
+        folder = tmp_path / "wide" / node
+        (folder / "events").mkdir(parents=True)
+        (folder / "run.sh").touch()
+        log = folder / "logs" / "id" / "attempt_0" / "0" / "stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"said on {node}\n")
+        write(folder, rank, encode("hello", t=BEGAN, rank=rank, host=node) + line(4, rank))
+        said = {"t": BEGAN + 9, "rank": None}
+        text = encode("phase", phase=f"phase of {node}", **said)
+        text += encode("warn", text=f"warning of {node}", **said)
+        (folder / "events" / "launcher.jsonl").write_text(text)
+    first = find_run(tmp_path, "wide")
+    assert first == list_runs(tmp_path)[0].folder == tmp_path / "wide" / "node-0"
+    state = Follower(first).poll()
+    assert {rank.host for rank in state.ranks.values()} == {"node-0", "node-1"}
+    assert state.name == "wide/node-0"
+    assert state.phase == "phase of node-0"
+    assert {note.text for note in state.warnings} == {"warning of node-0", "warning of node-1"}
+    other = Follower(tmp_path / "wide" / "node-1").poll()
+    assert (other.phase, len(other.ranks)) == ("phase of node-1", 2)
+    assert tail(first, 1, 5) == ("said on node-1",)
+    assert set(tail(first, "all", 9)) == {f"[node-{n} 0] said on node-{n}" for n in (0, 1)}

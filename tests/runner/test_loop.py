@@ -31,6 +31,8 @@ from tests.runner.waiting import until
 from wizard import script
 from wizard.runner.folder import create, read_json
 
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loop")]
+
 # Stands for python: training, fetching and preparing are acted, everything else is python's.
 ACTOR = f"""#!/usr/bin/env bash
 case "$*" in

@@ -113,7 +113,7 @@ def said() -> tuple[dict[str, Any], ...]:
 
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage((Listed(HOSTILE, HOSTILE),)),
-    "hardware": lambda: HardwarePage(lambda say: FACTS, FACTS, first=True),
+    "hardware": lambda: HardwarePage(lambda say: FACTS, FACTS),
     "model": lambda: model(
         World(known=(KnownModel(name=HOSTILE, licence=HOSTILE),)), name=HOSTILE, model=MODEL
     ),

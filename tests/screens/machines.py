@@ -131,4 +131,4 @@ PROBLEMS: Mapping[str, tuple[Problem, ...]] = {
 def page(name: str) -> HardwarePage:
     """The page of a machine, with everything known."""
     known = facts(name)
-    return HardwarePage(lambda say: known, known, first=True)
+    return HardwarePage(lambda say: known, known)

@@ -80,13 +80,15 @@ def plan_page(**changes: Any) -> PlanPage:
         "facts": values.FACTS,
         "answers": values.ANSWERS,
         "machines": values.MACHINES,
+        "exports": World().export_verbs(),
+        "name_for": lambda plan, answers: RUN.name,
     }
     return PlanPage(**{**given, **changes})
 
 
 PAGES: dict[str, Callable[[], Screen[Any]]] = {
     "start": lambda: StartPage(RUNS),
-    "hardware": lambda: HardwarePage(lambda say: values.MACHINE, values.MACHINE, first=True),
+    "hardware": lambda: HardwarePage(lambda say: values.MACHINE, values.MACHINE),
     "model": model,
     "data": data,
     "plan": lambda: plan_page(),

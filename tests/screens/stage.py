@@ -13,15 +13,20 @@ from textual.screen import Screen
 from textual.worker import WorkerCancelled
 
 from tests.screens import values
-from wizard.answers import Answers
+from wizard import api
+from wizard.answers import Answers, Preset
 from wizard.app import TunewrightApp, Verbs
 from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
-from wizard.facts import Dataset, KnownModel, Model
+from wizard.facts import Dataset, Facts, KnownModel, Model
+from wizard.formats.exporting import Target
+from wizard.formats.values import Exported
 from wizard.problem import Problem, ProblemError
+from wizard.screens.exporting import ExportVerbs
 from wizard.screens.model import ModelVerbs
 from wizard.screens.review import ReviewVerbs
 from wizard.screens.telling import DataVerbs
+from wizard.steps import Chosen
 
 RUN = Path("/runs/qwen3-8b-lora-1129-1")
 
@@ -75,6 +80,7 @@ class World:
     frames: tuple[RunState, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
     kept: Answers | None = None
+    presets: tuple[Preset, ...] = ()
 
     def verbs(self, **changes: Any) -> Verbs:
         given = Verbs(
@@ -106,8 +112,20 @@ class World:
             kept_answers=lambda: self.kept,
             keep_answers=self.keep,
             machines=values.MACHINES,
+            make_export=self.make_export,
+            write_export=api.write_export,
+            presets=lambda: self.presets,
+            save_preset=self.save_preset,
         )
         return replace(given, **changes)
+
+    def make_export(self, chosen: Chosen, facts: Facts, name: str, target: Target) -> Exported:
+        """The real thing, but for the facts that only a machine has."""
+        return api.export_chosen(chosen.plan, chosen.others, facts, name, chosen.answers, target)
+
+    def save_preset(self, preset: Preset) -> Path:
+        self.presets = (*self.presets, preset)
+        return Path(f"/presets/{preset.name}.toml")
 
     def source(self) -> Source:
         verbs = self.verbs()
@@ -162,6 +180,9 @@ class World:
         )
         return replace(given, **changes)
 
+    def export_verbs(self) -> ExportVerbs:
+        return ExportVerbs(make=self.make_export, write=api.write_export)
+
     def review_verbs(self, **changes: Any) -> ReviewVerbs:
         verbs = self.verbs()
         given = ReviewVerbs(
@@ -173,6 +194,7 @@ class World:
             last_files=verbs.last_files,
             edit=verbs.edit,
             files_of=verbs.files_of,
+            exports=self.export_verbs(),
         )
         return replace(given, **changes)
 
@@ -199,7 +221,7 @@ class OnePage(TunewrightApp):
 
 async def rest(pilot: Pilot[Any]) -> None:
     """Wait until every slow verb has answered and was shown."""
-    lasting = {"walk", "follow"}
+    lasting = {"walk", "follow", "presets"}
     slow = [worker for worker in pilot.app.workers if worker.name not in lasting]
     if slow:
         with contextlib.suppress(WorkerCancelled):  # a newer call took its place

@@ -96,7 +96,7 @@ async def test_a_run_that_ended_is_replayed_from_its_recording() -> None:
     app = OnePage(lambda: Dashboard(RUN, world.source()))
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: "FINISHED" in shown(app))
-        await pilot.press("r")
+        await pilot.press("tab", "tab", "tab", "tab", "r")  # a box that scrolls has the focus
         await until(pilot, lambda: "REPLAY" in shown(app))
         await pilot.press("home")
         await rest(pilot)
@@ -227,6 +227,27 @@ STATES: dict[str, Callable[[], RunState]] = {
     ),
     "clipped": lambda: run_with(lambda e: {"grad_norm": 3.0} if e["kind"] == "train" else {}),
     "skewed": lambda: run_with(lambda e: {"t": e["t"] - 30} if e["rank"] in (2, 3) else {}),
+    "plateau": lambda: run_with(
+        lambda e: {
+            "t": e["t"] - 390,
+            **({"loss": 0.7 + 0.01 * (e["step"] % 3)} if (e["step"] or 0) > 150 else {}),
+        },
+        steps=450,
+    ),
+    "slower": lambda: run_with(
+        lambda e: {
+            "t": e["t"] - 90,
+            **({"seconds": 2.0} if e["kind"] == "step" and e["step"] > 100 else {}),
+        },
+        steps=150,
+    ),
+    "over the plan": lambda: run_with(
+        lambda e: {"memory_peak_bytes": 30 * GIB} if e["kind"] == "step" else {}
+    ),
+    "failed": lambda: replace(
+        fold(run_with(), event("failed", 61, 1, 60, failure="gpu_oom", message="CUDA: full")),
+        exit_code=71,
+    ),
     "xid": lambda: run_with(lambda e: {"xid": 79} if e["kind"] == "pulse" else {}),
     "disk": lambda: replace(
         fold(run_with(), event("saved", 50, 0, 50, path="checkpoint-50", bytes=10 * GIB)),

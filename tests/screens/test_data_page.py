@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from textual.content import Content
+from textual.widgets import Input
 
 from tests.screens import values
 from tests.screens.pages import data
@@ -135,17 +136,28 @@ async def test_a_report_that_no_run_would_start_with_stops_the_page() -> None:
     assert problem.what == "3 % of the rows cannot be used"
 
 
-@pytest.mark.slow
-async def test_a_data_file_of_this_folder_is_offered() -> None:
+async def test_a_data_file_of_this_folder_is_suggested_and_another_path_can_be_typed() -> None:
+    """The field is empty: nothing stands there as if it had been typed."""
     world = World(nearby=("new.jsonl", "old.jsonl"))
-    app = OnePage(lambda: data(world, dataset=None))
+    fixed = {"columns": "text=body", "learning_rate": 1e-4}
+    app = OnePage(lambda: data(world, dataset=None, settings=fixed))
     async with app.run_test(size=(80, 24)) as pilot:
-        assert "new.jsonl" in shown(app)
-        await pilot.press("down", "enter")
+        field = app.screen.query_one(Input)
+        assert (field.value, field.placeholder) == ("", "new.jsonl")
+        assert "Enter reads new.jsonl of this folder" in shown(app)
+        await pilot.press("down")
+        assert field.value == "old.jsonl"
+        await pilot.press("ctrl+u", "enter")
         await until(pilot, lambda: "1,200 rows" in shown(app))
+        assert field.value == "new.jsonl"
+        assert "Letters are keys now; o or / names another file." in shown(app)
+        await pilot.press("/", *"data/x", "enter")
+        await rest(pilot)
         await pilot.press("enter")
         await pilot.pause()
-    assert app.left[0].dataset.path == "old.jsonl"
+    [left] = app.left
+    assert left.dataset.path == "/data/x"
+    assert left.forgotten == {"columns"}, "it was chosen for the rows of another file"
 
 
 def test_marks_stand_around_every_line_that_is_learnt() -> None:

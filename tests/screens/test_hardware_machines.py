@@ -35,7 +35,7 @@ async def test_what_is_known_is_shown_before_the_rest_has_come_in() -> None:
         last.wait(10)
         return values.MACHINE
 
-    app = OnePage(lambda: HardwarePage(probe, None, first=True))
+    app = OnePage(lambda: HardwarePage(probe, None))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         for _ in range(200):
@@ -60,7 +60,7 @@ async def test_facts_of_an_older_look_do_not_replace_newer_ones() -> None:
         old.append(say)
         return values.MACHINE
 
-    app = OnePage(lambda: HardwarePage(probe, None, first=True))
+    app = OnePage(lambda: HardwarePage(probe, None))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "RTX 4090" in shown(app))
         old[0](replace(values.MACHINE, devices=(values.device(0, "gone"),)))

@@ -41,10 +41,10 @@ async def refusal(pilot: Pilot[Any]) -> Problem:
 
 
 async def test_the_hardware_page_leaves_with_the_facts_it_probed() -> None:
-    app = OnePage(lambda: HardwarePage(lambda say: values.MACHINE, None, first=True))
+    app = OnePage(lambda: HardwarePage(lambda say: values.MACHINE, None))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "RTX 4090" in shown(app))
-        await pilot.press("escape", "enter")
+        await pilot.press("enter")
         await pilot.pause()
     assert app.left == [Machine(facts=values.MACHINE)]
 
@@ -57,7 +57,7 @@ async def test_a_probe_that_fails_is_told_in_words_and_can_be_repeated() -> None
             raise answers.pop()
         return values.MACHINE
 
-    app = OnePage(lambda: HardwarePage(probe, None, first=True))
+    app = OnePage(lambda: HardwarePage(probe, None))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "error: the driver does not answer (wait)" in shown(app))
         await pilot.press("enter")
@@ -71,7 +71,7 @@ async def test_a_probe_that_fails_is_told_in_words_and_can_be_repeated() -> None
 
 async def test_a_machine_without_accelerators_says_that_the_cpu_trains() -> None:
     cpu = replace(values.MACHINE, devices=(replace(values.device(0, "EPYC"), kind="cpu"),))
-    app = OnePage(lambda: HardwarePage(lambda say: cpu, cpu, first=True))
+    app = OnePage(lambda: HardwarePage(lambda say: cpu, cpu))
     async with app.run_test(size=(80, 24)):
         assert "No accelerator found: ranks will run on the CPU." in shown(app)
 
@@ -173,7 +173,7 @@ async def test_a_changed_setting_is_planned_anew_and_only_that_one_is_fixed() ->
     assert [answers.settings for answers in planned] == [{"num_train_epochs": 2.0}]
     [chosen] = app.left
     assert chosen.plan.steps == 150
-    assert chosen.answers.run_name == RUN.name
+    assert chosen.answers.run_name is None, "a suggested name follows the model"
 
 
 def planned_with(answers: Answers) -> tuple[Plan, ...]:

@@ -22,12 +22,15 @@ from wizard.problem import Problem, ProblemError
 from wizard.screens.hardware import HardwarePage
 from wizard.widgets.memory import made_of
 from wizard.widgets.message import MessageLine
+from wizard.widgets.plans import tied
 from wizard.widgets.sheet import Sheet
 
 TIMED = tuple(
     replace(plan, step_seconds=1.5 + number, tokens_per_second=9_000.0 / (1 + number))
     for number, plan in enumerate(values.PLANS)
 )
+
+GONE = replace(values.PLANS[1], spec=values.PLANS[2].spec, title="Full of old")
 
 
 async def test_why_gives_every_part_with_its_formula_and_what_would_move_it() -> None:
@@ -102,17 +105,53 @@ async def test_another_machine_is_looked_at_but_its_plans_are_not_taken() -> Non
     assert app.left[0].plan == TIMED[0]
 
 
-@pytest.mark.slow
-async def test_the_plan_taken_before_is_marked_again_or_said_to_be_gone() -> None:
-    app = OnePage(lambda: plan_page(before=values.PLANS[1]))
+@pytest.mark.parametrize(
+    ("before", "stale", "mark", "said"),
+    [
+        (values.PLANS[1], False, "> QLoRA", "Enter takes the marked plan"),
+        (values.PLANS[1], True, "> LoRA", "was for another machine, model or data"),
+        (GONE, False, "> LoRA", "Full of old, which you took before, is no longer possible"),
+        (values.PLANS[3], False, "> LoRA", "no longer fits"),
+    ],
+)
+async def test_the_plan_taken_before_is_marked_only_while_its_ground_is_the_same(
+    before: Plan, stale: bool, mark: str, said: str
+) -> None:
+    plans = values.PLANS[:2] if before is GONE else values.PLANS
+    app = OnePage(
+        lambda: plan_page(before=before, stale=stale, make_plans=lambda facts, answers: plans)
+    )
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
-        assert "> QLoRA" in shown(app)
-    gone = replace(values.PLANS[1], spec=values.PLANS[2].spec, title="Full of old")
-    app = OnePage(lambda: plan_page(before=gone, make_plans=lambda f, a: values.PLANS[:2]))
+        assert mark in shown(app)
+        assert said in " ".join(shown(app).split())
+
+
+async def test_a_fixed_setting_that_allows_no_plan_is_named_and_can_be_given_back() -> None:
+    def plan(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
+        if "max_length" in answers.settings:
+            raise ProblemError(Problem(what="the model has no such positions"))
+        assert answers.settings == {"columns": "text=body"}, "it belongs to the data"
+        return values.PLANS
+
+    fixed = replace(values.ANSWERS, settings={"max_length": 9000, "columns": "text=body"})
+    app = OnePage(lambda: plan_page(make_plans=plan, answers=fixed))
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
-        assert "warning: Full of old, which you took before, is no longer possible" in shown(app)
+        await until(pilot, lambda: "fixed: max_length=9000)" in " ".join(shown(app).split()))
+        await pilot.press("d")
+        await until(pilot, lambda: "> LoRA" in shown(app))
+
+
+def test_plans_as_fast_as_each_other_are_said_to_be_a_tie() -> None:
+    slower, quicker, far = (
+        replace(plan, step_seconds=seconds)
+        for plan, seconds in zip(values.PLANS, (1.1, 1.0, 0.5), strict=False)
+    )
+    (said,) = tied(slower, (slower, quicker, far))
+    assert "times within 12 % are as fast as each other" in said
+    assert "up to 10 % quicker" in said
+    assert tied(quicker, (slower, quicker, far)) == []
+    assert tied(values.PLANS[0], values.PLANS) == []
 
 
 async def test_a_planner_or_a_probe_that_hangs_freezes_nothing() -> None:

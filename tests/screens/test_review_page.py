@@ -19,6 +19,8 @@ from wizard.plan import Plan
 from wizard.screens.preflight import checks
 from wizard.steps import InForeground
 
+TIMED = replace(values.PLANS[0], step_seconds=1.5, tokens_per_second=9_000.0)
+
 
 async def test_a_smoke_test_is_run_first_and_what_it_took_is_told() -> None:
     world = World(run=FollowedRun(RunState()))
@@ -78,21 +80,19 @@ async def test_w_writes_and_starts_nothing_and_d_shows_what_differs() -> None:
     assert app.left == [InForeground(run=RUN)]
 
 
-@pytest.mark.slow
-async def test_the_run_of_another_machine_is_written_and_not_started() -> None:
+async def test_the_run_of_another_machine_is_offered_to_be_written_and_not_to_be_started() -> None:
     world = World()
     app = OnePage(lambda: review(world, facts=replace(values.FACTS, machine="8xH100-SXM")))
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
-        for key in ("enter", "s", "t"):
-            await pilot.press(key)
-            await pilot.pause()
-            problem = problem_on(app)
-            assert problem is not None
-            assert "planned for 8xH100-SXM" in problem.what
-        await pilot.press("w")
-        await until(pilot, lambda: bool(world.written))
-    assert world.launched == []
+        picture = shown(app)
+        await pilot.press("s", "t", "enter")
+        await until(pilot, lambda: "written to" in shown(app))
+        told = shown(app)
+    assert "nothing is started here: Enter writes the folder" in picture
+    assert [word in picture for word in ("Launch", "Smoke test", "⏎ Write")] == [False, False, True]
+    assert "copy it to 8xH100-SXM" in " ".join(told.split())
+    assert (len(world.written), world.launched, app.left) == (1, [], [])
 
 
 @pytest.mark.slow
@@ -142,8 +142,28 @@ def test_each_check_that_fails_names_its_remedy() -> None:
 def test_a_run_with_nothing_in_its_way_is_all_ok() -> None:
     model = replace(values.MODEL, path="/models/qwen3-8b")
     whole = replace(values.DATASET, dropped_rows=0, problems=())
-    text = said(values.PLANS[0], replace(values.FACTS, model=model, dataset=whole))
+    idle = tuple(replace(d, readings=Readings(processes=())) for d in values.FACTS.devices)
+    facts = replace(values.FACTS, model=model, dataset=whole, devices=idle)
+    text = said(TIMED, facts)
     assert {line[:6] for line in text.split("\n")} == {"[ ok ]"}
+
+
+def test_what_could_not_be_looked_at_is_neither_good_nor_bad() -> None:
+    silent = tuple(
+        replace(d, memory_used_bytes=None, readings=Readings()) for d in values.FACTS.devices
+    )
+    plan = replace(
+        values.PLANS[0], memory=replace(values.PLANS[0].memory, device_budget_bytes=None)
+    )
+    host = replace(values.HOST, disk_free_bytes=None)
+    for short in (False, True):
+        facts = replace(values.FACTS, devices=silent, host=host)
+        lines = checks(plan, facts, short=short).plain.split("\n")
+        unknown = [line[7:].split()[0] for line in lines if line.startswith("[ ?")]
+        assert unknown == ["memory", "time", "disk", "devices"]
+    unsized = replace(values.MODEL, disk_bytes=None)
+    text = said(plan, replace(values.FACTS, model=unsized))
+    assert "whose size is not known" in text
 
 
 async def test_in_the_smallest_terminal_script_and_checks_are_both_reached() -> None:

@@ -86,7 +86,12 @@ async def test_escape_goes_back_and_later_answers_are_offered_again() -> None:
     app = TunewrightApp(World().verbs(), facts=values.FACTS, answers=values.ANSWERS)
     async with app.run_test(size=(80, 24)) as pilot:
         await reach(pilot, Step.HARDWARE)
-        await pilot.press("escape", "enter")
+        await pilot.press("escape")
+        await until(pilot, lambda: "Leave tunewright?" in shown(app))
+        await pilot.press("escape")
+        await reach(pilot, Step.HARDWARE)
+        await rest(pilot)
+        await pilot.press("enter")
         await reach(pilot, Step.PLAN)
         await pilot.press("escape")
         await reach(pilot, Step.DATA)
@@ -114,12 +119,19 @@ async def test_runs_are_offered_first_and_the_marked_one_is_opened() -> None:
     assert world.stopped == []
 
 
-async def test_n_on_the_start_page_begins_a_new_run() -> None:
+async def test_n_on_the_start_page_begins_a_new_run_and_escape_leads_back_and_out() -> None:
     app = TunewrightApp(World(runs=RUNS).verbs())
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: RUN.name in shown(app))
         await pilot.press("n")
         await reach(pilot, Step.HARDWARE)
+        await pilot.press("escape")
+        await until(pilot, lambda: "Your runs" in shown(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "Leave tunewright?" in shown(app))
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.return_value is None
 
 
 async def test_a_watched_run_leaves_by_itself_when_asked_to() -> None:

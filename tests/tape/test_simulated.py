@@ -76,7 +76,7 @@ def test_an_adapter_on_fewer_matrices_needs_less() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"architecture": "gemma2"}, "gemma2"),
+        ({"architecture": "olmo2"}, "olmo2"),
         ({"architecture": None}, "architecture is unknown"),
         ({"parameters": 9 * 10**9}, "size of this qwen3"),
     ],

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.terminal import note
 from wizard.language import said
 from wizard.runner.chat import ChatChild, Message
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", help="its name or folder")
     parser.add_argument("question", nargs="?", help="one question, then leave")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--base", action="store_true", help="ask the untuned model instead")
     parser.add_argument(
         "--max-new-tokens",
@@ -38,9 +39,10 @@ def _tokens(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Chat."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
 
     folder: Path = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     with ChatChild(folder, base=args.base) as child:
         if args.question is not None:
             _answer(child, [{"role": "user", "content": args.question}], args.max_new_tokens)

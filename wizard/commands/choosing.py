@@ -10,18 +10,21 @@ from typing import get_args
 
 from wizard import api
 from wizard.answers import Answers, Goal, Policy
+from wizard.commands import output
 from wizard.problem import Problem, ProblemError
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
     """Options that say what to train, on what, and how."""
     parser.add_argument("--model", metavar="M", help="a model folder, or a hub id")
+    add_hub(parser)
     parser.add_argument(
         "--data",
         metavar="D",
         action="append",
         help="JSON Lines, JSON, CSV, Parquet, Arrow or a folder that `datasets` saved; repeatable: "
-        "D#500 takes 500 of its rows, D*2 shows each twice",
+        "D#500 takes 500 of its rows, D*2 shows each twice; hf:org/name[:split] is fetched from "
+        "Hugging Face, ms:org/name from ModelScope",
     )
     parser.add_argument("--preset", metavar="NAME", help="a shipped or saved preset, or its file")
     parser.add_argument(
@@ -45,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
     )
     parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
     parser.add_argument("--name", metavar="NAME", help="name of the run")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
+    output.add_runs(parser, alias=dry_run)
     add_machine(parser)
     add_history(parser)
     add_policy(parser)
@@ -53,6 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
         parser.add_argument(
             "--dry-run", action="store_true", help="print the script that would run, and stop"
         )
+
+
+def add_hub(parser: argparse.ArgumentParser) -> None:
+    """The option without which no hub is asked."""
+    parser.add_argument(
+        "--hub",
+        action="store_true",
+        help="ask a hub what a model is that is not known here, and for data named org/name, "
+        "which is fetched now",
+    )
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:
@@ -173,7 +186,8 @@ def answers_from(args: argparse.Namespace) -> Answers:
     settings = api.parse_settings(args.pairs)
     for option in ("system", "template"):
         if getattr(args, option) is not None:
-            settings.update(api.parse_settings([f"{option}={getattr(args, option)}"]))
+            said = api.parse_settings([f"{option}={getattr(args, option)}"])[option]
+            settings[option] = _one_of(option, said, settings.get(option))
     answers = Answers(
         model=_one_of("model", args.model, settings.pop("model", None)),
         data=_one_of("data", _joined(args.data), settings.pop("data", None)),
@@ -194,7 +208,7 @@ def answers_from(args: argparse.Namespace) -> Answers:
 
         answers = dataclasses.replace(answers, goal=args.goal)
     _needs(answers)
-    return api.absolute(answers)
+    return api.absolute(answers, hub=args.hub)
 
 
 def _joined(names: Sequence[str] | None) -> str | None:
@@ -206,6 +220,7 @@ def _joined(names: Sequence[str] | None) -> str | None:
 def _not_empty(args: argparse.Namespace) -> None:
     for option in ("name", "output", "preset", "machine"):
         text = getattr(args, option)
+        option = "runs" if option == "output" else option
         if text is not None and not text.strip():
             fix = f"give one, or leave out --{option}"
             raise ProblemError(Problem(what=f"--{option} is empty", fix=fix, exit_code=2))

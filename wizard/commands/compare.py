@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wizard import api, wording
+from wizard.commands import output
 from wizard.commands.terminal import note, print_json, say
 
 HELP = "two runs beside each other: settings that differ, and results"
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("first", metavar="RUN", help="its name or folder")
     parser.add_argument("second", metavar="RUN", help="its name or folder")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 

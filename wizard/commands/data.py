@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from wizard import api, paths
+from wizard.commands.choosing import add_hub
+from wizard.commands.plan import rows_of
 from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.facts import Dataset
 from wizard.language import said_problem
 from wizard.problem import Problem, ProblemError
-from wizard.wording import counted, many_lines
+from wizard.wording import many_lines
 
 HELP = "check data: every row, and with --model what it becomes"
 DESCRIPTION = "Your data is not changed, and nothing is started or written."
@@ -30,11 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="what", metavar="check", required=True)
     check = commands.add_parser(
         "check",
-        help="read every row; ends with 3 when some are dropped, with 4 when none can be used",
+        help="read every row; ends with 3 when some are dropped, with 4 when a run would not start",
         description=DESCRIPTION,
         allow_abbrev=False,
     )
-    check.add_argument("files", nargs="+", metavar="FILE", help="FILE, FILE#ROWS or FILE*WEIGHT")
+    check.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="FILE, FILE#ROWS or FILE*WEIGHT; hf:org/name[:split] and ms:org/name come from a hub",
+    )
+    add_hub(check)
     check.add_argument("--model", metavar="M", help="show tokens and lengths of this model")
     check.add_argument("--sample", type=_few, default=1, metavar="N", help="rows shown (1)")
     check.add_argument(
@@ -60,30 +68,40 @@ def run(args: argparse.Namespace) -> int:
     from wizard.probe.dataset import absolute_data, read_dataset
 
     settings = api.parse_settings(args.pairs)
-    data = absolute_data(joined(args.files))
+    data = absolute_data(joined(args.files), hub=args.hub)
     if args.model is None:
-        return _without_model(read_dataset(data, settings), args.json)
+        return _without_model(read_dataset(data, settings), settings, args.json)
     said = _ask(data, args.model, settings, args.sample)
+    if said["report"]["usable"]:
+        said["warnings"] += [str(one) for one in read_dataset(data, settings).warnings]
     if args.json:
         print_json({"schema": 1, **said})
     else:
         _show(said)
-    report = said["report"]
-    if not report["usable"]:
+    if not said["report"]["usable"]:
         return UNUSABLE
-    return DROPPED if report["dropped_rows"] else 0
+    return DROPPED if said["report"]["dropped_rows"] else 0
 
 
-def _without_model(found: Dataset, as_json: bool) -> int:
+def _without_model(found: Dataset, settings: Mapping[str, Any], as_json: bool) -> int:
+    from wizard.planner.refusals import too_many_dropped
+
+    refused = too_many_dropped(found, settings)
     if as_json:
         print_json({"schema": 1, "dataset": dataclasses.asdict(found)})
     else:
         dropped = f", {found.dropped_rows:,} not usable" if found.dropped_rows else ""
+        rows = rows_of(found)
         shape = found.format or "formats mixed"
-        say(f"{found.path}: {counted(found.rows, 'row')}, {shape}{dropped}")
+        say(f"{found.path}: {rows}, {shape}{dropped}")
         for problem in found.problems:
             say(f"  {said_problem(problem)}")
+        for problem in found.warnings:
+            say(f"(warning) {said_problem(problem)}")
         say("--model M shows its tokens, lengths and what is learnt")
+    if refused:
+        note(f"a run would not start: {refused}")
+        return UNUSABLE
     return DROPPED if found.dropped_rows else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from wizard.commands import output
 from wizard.commands.terminal import is_interactive
 from wizard.commands.watching import watch
 
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--name", default="Otter", help="who the model shall be (Otter)")
     parser.add_argument("--author", default="the Tunewright demo", help="who made it")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the run's folder")
+    output.add_runs(parser)
     parser.add_argument("--plain", action="store_true", help="plain lines, no full screen")
 
 

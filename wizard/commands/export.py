@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from wizard import api
-from wizard.commands import choosing
+from wizard.commands import choosing, output
 from wizard.commands.terminal import note, print_exactly, print_json
 from wizard.problem import Problem, ProblemError
 
@@ -28,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", required=True, choices=FORMATS, help="bash, a scheduler, or another trainer"
     )
-    parser.add_argument(
-        "-o", "--out", metavar="FILE", help="a new file, or a folder where there are several"
-    )
+    output.add_file(parser, "a file, or a folder where there are several", "--out")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines like this one")
     parser.add_argument("--python", metavar="P", help="tunewright's python where the run starts")
     parser.add_argument("--image", metavar="I", help="kubernetes: an image with tunewright in it")
@@ -61,11 +58,13 @@ def run(args: argparse.Namespace) -> int:
         machine=args.machine,
         python=args.python,
         policy=choosing.policy_from(args),
+        hub=args.hub,
     )
     for line in told(exported.left):
         note(f"not carried over: {line}")
-    if args.out is not None:
-        for path in api.write_export(exported, Path(args.out)):
+    if args.file is not None:
+        into = output.target(args.file, force=args.force, folder=True)
+        for path in api.write_export(exported, into, force=args.force):
             note(f"written: {path}")
     elif args.json:
         left = [{"key": one.key, "value": one.value, "why": one.why} for one in exported.left]

@@ -6,6 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
+from wizard.commands import output
 from wizard.commands.terminal import note, print_exactly, print_json
 from wizard.problem import Problem, ProblemError
 
@@ -21,7 +22,7 @@ SOURCES = ("swift", "llamafactory", "axolotl", "trl", "accelerate")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("file", metavar="FILE", help="the configuration, or a script with the call")
-    parser.add_argument("-o", "--out", metavar="PRESET.toml", help="a new file for the preset")
+    output.add_file(parser, "a file for the preset", "--out", metavar="PRESET.toml", dest="into")
     parser.add_argument("--from", dest="peer", choices=SOURCES, help="whose it is, if unclear")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -35,14 +36,15 @@ def run(args: argparse.Namespace) -> int:
 
     path = paths.expanded(args.file, "FILE")
     content = _read(path)
-    named = Path(args.out).stem if args.out else path.stem
+    named = Path(args.into).stem if args.into else path.stem
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", named).strip("-")[:64] or "imported"
     imported = import_preset(content, file=path.name, name=name, peer=args.peer)
     for line in told(imported.left):
         note(f"not carried over: {line}")
     note(f"{len(imported.carried)} carried over from {NAMES[imported.format]}")
-    if args.out is not None:
-        note(f"written: {write_new(paths.expanded(args.out, '--out'), preset_text(imported))}")
+    if args.into is not None:
+        into = output.target(args.into, force=args.force)
+        note(f"written: {write_new(into, preset_text(imported), force=args.force)}")
     elif args.json:
         print_json(_as_json(imported))
     else:

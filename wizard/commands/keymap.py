@@ -43,6 +43,7 @@ def binding_ids() -> frozenset[str]:
     from textual.binding import Binding
 
     from wizard.app import TunewrightApp
+    from wizard.dashboard.faults import Faults
     from wizard.dashboard.screen import Dashboard
     from wizard.screens.data import DataPage
     from wizard.screens.finish import FinishPage
@@ -54,11 +55,12 @@ def binding_ids() -> frozenset[str]:
     from wizard.screens.tune import TunePage
     from wizard.widgets.page import Page
     from wizard.widgets.picker import Picker
+    from wizard.widgets.prompt import Prompt
     from wizard.widgets.question import Question
     from wizard.widgets.sheet import Sheet
 
     pages = (StartPage, HardwarePage, ModelPage, DataPage, PlanPage, TunePage, ReviewPage)
-    others = (TunewrightApp, Page, Dashboard, FinishPage, Picker, Question, Sheet)
+    others = (TunewrightApp, Page, Dashboard, Faults, FinishPage, Picker, Prompt, Question, Sheet)
     found = (binding for page in (*pages, *others) for binding in page.BINDINGS)
     return frozenset(b.id for b in found if isinstance(b, Binding) and b.id)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.terminal import say
 from wizard.dashboard.metrics import WHERE, Cell, columns, rows
 from wizard.problem import Problem, ProblemError
@@ -27,20 +28,18 @@ BATCH_ROWS = 20_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", nargs="?", help="its name or folder (the newest)")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
-    parser.add_argument(
-        "-o", "--file", metavar="FILE", help="NAME.csv or NAME.parquet (RUN-metrics.csv)"
-    )
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    output.add_runs(parser, alias=False)
+    output.add_file(parser, "NAME.csv or NAME.parquet (RUN-metrics.csv)", "--file")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
     from wizard.runner.streams import Streams
 
     folder = find_run(api.runs_root(args.output), args.name)
-    path = Path(args.file or f"{folder.name}-metrics.csv")
+    check_started(folder)
+    path = output.target(args.file or f"{folder.name}-metrics.csv", force=args.force)
     write = {".csv": _write_csv, ".parquet": _write_parquet}.get(path.suffix)
     if write is None:
         raise ProblemError(
@@ -61,22 +60,18 @@ def run(args: argparse.Namespace) -> int:
             count += 1
             yield row
 
-    with replacing(path, force=args.force) as part:
+    with replacing(path) as part:
         write(part, wanted, counted())
     say(f"{path}: {count:,} rows, {len(wanted)} columns")
     return 0
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, force: bool) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """A private file beside `path` that becomes it once it is whole.
 
-    Raises ProblemError when there is such a file, without `force`, or none can be written.
+    Raises ProblemError when none can be written.
     """
-    if path.exists() and not force:
-        raise ProblemError(
-            Problem(what="the file exists", where=str(path), fix="name another, or add --force")
-        )
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from wizard import api, paths
+from wizard import api
+from wizard.commands import output
 from wizard.commands.terminal import note, quote
 
 HELP = "one archive of a finished run to hand over"
@@ -18,19 +18,20 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", nargs="?", help="its name or folder (the newest)")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
-    parser.add_argument("--to", metavar="FILE", help="the archive (RUN.tar.gz here)")
+    output.add_runs(parser, alias=False)
+    output.add_file(parser, "the archive (RUN.tar.gz here)", "--to")
 
 
 def run(args: argparse.Namespace) -> int:
     """Pack."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
     from wizard.runner.pack import pack
 
     folder = find_run(api.runs_root(args.output), args.name)
-    target = paths.expanded(args.to, "--to") if args.to else Path(f"{folder.name}.tar.gz")
-    names = pack(folder, target.absolute())
+    check_started(folder)
+    target = output.target(args.file or f"{folder.name}.tar.gz", force=args.force)
+    names = pack(folder, target, force=args.force)
     for name in names:
         note(name)
-    quote(str(target.absolute()))
+    quote(str(target))
     return 0

@@ -11,8 +11,9 @@ from wizard import api
 from wizard.answers import Answers, Goal
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
-from wizard.facts import Facts
+from wizard.facts import Dataset, Facts
 from wizard.language import said, said_problem
+from wizard.problem import ProblemError
 from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting, wrapped
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     answers = choosing.answers_from(args)
-    facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
+    facts = api.facts_for(
+        answers.model, answers.data, machine=args.machine, settings=answers.fixed, hub=args.hub
+    )
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(script_text(plans, facts, answers))
+        print_script(plans, facts, answers, as_json=args.json)
         return 0
     traced = api.trace(plans[0], facts) if args.trace else None
     if args.json:
@@ -105,11 +108,15 @@ def trace_lines(plan: Plan, traced: Traced) -> list[str]:
     ]
 
 
-def script_text(plans: Sequence[Plan], facts: Facts, answers: Answers) -> str:
-    """The `run.sh` that `run` would write and start."""
+def print_script(plans: Sequence[Plan], facts: Facts, answers: Answers, *, as_json: bool) -> None:
+    """The `run.sh` that `run` would write and start; as JSON every file of the run's folder."""
     plan = api.best(plans)
     name = answers.run_name or api.run_name(plan, api.runs_root(answers.output))
-    return api.render(plans, plan, facts, name, answers.policy)["run.sh"]
+    files = api.render(plans, plan, facts, name, answers.policy)
+    if as_json:
+        print_json({"schema": 1, "name": name, "files": files})
+    else:
+        print_exactly(files["run.sh"])
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -140,7 +147,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> list[str]:
     """The plans as text of 80 columns: a table, what goes with it, then the first one in full."""
     table = [line for number, plan in enumerate(plans, start=1) for line in _row(number, plan)]
-    return [*_subject(facts), *table, *further, *_detail(plans[0])]
+    return [*_subject(facts), *table, *further, *detail(plans[0], "Why 1")]
 
 
 def _row(number: int, plan: Plan) -> list[str]:
@@ -178,7 +185,7 @@ def _subject(facts: Facts) -> list[str]:
         size = f"{count / 1e6:,.1f} M parameters" if count else "size unknown"
         found.append(f"Model {facts.model.name}: {size} (from {facts.model.source})")
     if facts.dataset is not None:
-        dropped, rows = facts.dataset.dropped_rows, counted(facts.dataset.rows, "row")
+        dropped, rows = facts.dataset.dropped_rows, rows_of(facts.dataset)
         found.append(
             f"Data {facts.dataset.path}: {rows}, {facts.dataset.format or 'several formats'}"
             + (f", {dropped:,} not usable" if dropped else "")
@@ -187,16 +194,28 @@ def _subject(facts: Facts) -> list[str]:
     return found
 
 
+def rows_of(data: Dataset) -> str:
+    """Rows of an epoch, and how many there are where those are not the same."""
+    there = data.rows if data.usable_rows is None else data.usable_rows
+    if there == data.rows:
+        return counted(data.rows, "row")
+    return f"{counted(data.rows, 'row')} in an epoch, of {there:,} there"
+
+
 def _fit(plan: Plan) -> str:
     memory = plan.memory
     spec = plan.spec
     need = f"{gib(memory.device_bytes)} of {gib(memory.device_budget_bytes)} per rank"
+    unit = "block" if spec.method.stage == "pretrain" else "row"
     batch = (
         f"{spec.training.per_device_train_batch_size} × "
         f"{spec.training.gradient_accumulation_steps} × {spec.parallel.ranks} "
-        f"= {counted(spec.training.effective_batch_size, 'row')} a step"
+        f"= {counted(spec.training.effective_batch_size, unit)} a step"
     )
     errors = [str(p) for p in plan.problems if p.severity == "error"]
+    if plan.fits and plan.host_unknown:
+        host = f"{gib(memory.host_bytes)} of host memory, which is not known here"
+        return f"unknown whether it fits: it needs {host}; {need} predicted, {batch}"
     if plan.fits:
         return f"fits, {need} predicted, {batch}"
     if errors and memory.fits:
@@ -222,10 +241,11 @@ def warnings(plan: Plan) -> list[str]:
     return [f"({said(p.severity)}) {said_problem(p)}" for p in plan.problems]
 
 
-def _detail(plan: Plan) -> list[str]:
+def detail(plan: Plan, title: str = "Why") -> list[str]:
+    """Everything about a plan: reasons, time, memory, rungs, settings, warnings."""
     steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
     return [
-        f"Why 1 ({steps})",
+        f"{title} ({steps})",
         *(line for why in plan.why for line in _wrapped(said(why), "  ", "    ")),
         *_time(plan),
         "Predicted memory of one rank",
@@ -242,7 +262,10 @@ def _without_fixed(plans: Sequence[Plan], facts: Facts, answers: Answers) -> lis
     kept = {k: v for k, v in answers.settings.items() if k not in PLANNED}
     if kept == answers.settings:
         return []
-    best = api.make_plans(facts, dataclasses.replace(answers, settings=kept))[0]
+    try:
+        best = api.make_plans(facts, dataclasses.replace(answers, settings=kept))[0]
+    except ProblemError:  # what a preset fixes needs what was fixed over it
+        return []
     if not best.fits or best.spec == plans[0].spec:
         return []
     names = ", ".join(name for name in answers.settings if name in PLANNED)
@@ -290,7 +313,9 @@ def _memory(plan: Plan) -> list[str]:
         f"{said(part.name)}: {gib(part.bytes)} = {said(part.formula)}" for part in memory.parts
     ]
     left = [f"not in it: {line}" for line in memory.left_out]
-    lines = [*parts, *map(said, (host, disk, *left))]
+    peaks = ", ".join(f"{said(name)} {gib(size)}" for name, size in memory.moments)
+    more = [f"tensors at the peak of each moment: {peaks}"] if peaks else []
+    lines = [*parts, *map(said, (*more, host, disk, *left))]
     return [wrapped for line in lines for wrapped in _wrapped(line, "  ", "    ")]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.terminal import note, print_exactly, print_json, quote, say
 from wizard.language import said_problem
 from wizard.problem import Problem, ProblemError
@@ -30,14 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="one JSON document")
     show = actions.add_parser("show", help="the file of one preset")
     show.add_argument("name")
-    show.add_argument("-o", "--out", metavar="FILE", help="into a new file, to share it")
+    output.add_file(show, "into a file, to share it", "--out")
     save = actions.add_parser("save", help="save settings under a name")
     save.add_argument("name")
     save.add_argument("--from", dest="source", metavar="NAME", help="start from this one, or file")
     save.add_argument(
         "--run", dest="from_run", metavar="RUN", help="start from what was fixed in this run"
     )
-    save.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(save)
     save.add_argument("--replace", action="store_true", help="in place of one of this name")
     save.add_argument("--title", default=None, help="one line shown in the list")
     save.add_argument(
@@ -71,14 +72,14 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from wizard import paths
     from wizard.presets import dumps, load, write_new
 
     text = dumps(load(args.name))
-    if args.out is None:
+    if args.file is None:
         print_exactly(text)
     else:
-        quote(str(write_new(paths.expanded(args.out, "--out"), text)))
+        path = output.target(args.file, force=args.force)
+        quote(str(write_new(path, text, force=args.force)))
     return 0
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from wizard import overview, paths
-from wizard.commands import choosing
+from wizard import overview
+from wizard.commands import choosing, output
 from wizard.commands.terminal import note, print_json, say
 from wizard.facts import Facts
 from wizard.problem import Problem, ProblemError
@@ -20,7 +20,7 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("-o", "--output", metavar="FILE", help="save it for --machine FILE")
+    output.add_file(parser, "save it for --machine FILE")
     choosing.add_machine(parser)
     parser.add_argument("--torch", action="store_true", help="ask torch as well: some seconds")
     parser.add_argument(
@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Probe, or look up another machine, and print."""
-    output = paths.expanded(args.output, "--output") if args.output is not None else None
+    into = None if args.file is None else output.target(args.file, force=args.force)
     facts = _facts(args)
-    if output is not None:
+    if into is not None:
         from wizard.probe.machine import save
 
-        note(f"saved: {save(facts, output)}")
+        note(f"saved: {save(facts, into)}")
     if args.json:
         print_json(as_json(facts))
     else:

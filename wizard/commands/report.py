@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.metrics import replacing
 from wizard.commands.terminal import quote
 
@@ -20,9 +21,8 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", nargs="?", help="its name or folder (the newest)")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
-    parser.add_argument("-o", "--file", metavar="FILE", help="where to (RUN-report.html)")
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    output.add_runs(parser, alias=False)
+    output.add_file(parser, "where to (RUN-report.html)", "--file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,15 +30,16 @@ def run(args: argparse.Namespace) -> int:
     from wizard.dashboard.predicted import predicted
     from wizard.dashboard.view import view_of
     from wizard.report import page
-    from wizard.runner.folder import find_run, read_json
+    from wizard.runner.folder import check_started, find_run, read_json
     from wizard.runner.follow import Follower
 
     folder = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     plan, result = read_json(folder / "plan.json"), read_json(folder / "result.json")
     state = Follower(folder).poll()
     view = view_of(state, predicted(plan), (), state.updated or 0.0)
-    path = Path(args.file or f"{folder.name}-report.html")
-    with replacing(path, force=args.force) as part:
+    path = output.target(args.file or f"{folder.name}-report.html", force=args.force)
+    with replacing(path) as part:
         part.write_text(page(view, plan, result, _versions(folder)), encoding="utf-8")
     quote(str(path))
     return 0

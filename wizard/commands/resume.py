@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.events import EXIT_OK
 from wizard import api
-from wizard.commands import choosing
+from wizard.commands import choosing, output
 from wizard.commands.run import tell
 from wizard.commands.terminal import note, print_exactly
 from wizard.problem import Problem, ProblemError
@@ -25,7 +25,7 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", help="its name or folder")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     choosing.add_policy(parser)
     choosing.add_order(parser)
     parser.add_argument("--follow", action="store_true", help="stay and show the run")
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Resume."""
-    from wizard.runner.folder import find_run, summary
+    from wizard.runner.folder import find_run, only_tested, summary
 
     folder = find_run(api.runs_root(args.output), args.name)
     if args.at_boot:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.if_lost and (found.alive or found.exit_code is not None or found.updated is None):
         note(f"{folder.name} is not lost: nothing was started")
         return 0
-    if found.exit_code == EXIT_OK and not found.alive:
+    if found.exit_code == EXIT_OK and not found.alive and not only_tested(folder):
         raise ProblemError(
             Problem(
                 what="this run is finished: there is nothing to go on with",

@@ -8,7 +8,7 @@ from typing import get_args
 
 from wizard import api
 from wizard.answers import Goal
-from wizard.commands import choosing
+from wizard.commands import choosing, output
 from wizard.commands.run import add_starting, plan_and_start
 
 HELP = "train a run again with changes, as a new run"
@@ -34,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--devices", metavar="0,1", help="indices of the devices to use")
     parser.add_argument("--name", metavar="NAME", help="name of the new run")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the script, and stop")
+    choosing.add_hub(parser)
     choosing.add_history(parser)
     choosing.add_policy(parser)
     add_starting(parser)

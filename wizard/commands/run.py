@@ -8,11 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from engine.events import EXIT_OK
 from wizard import api
 from wizard.answers import Answers
 from wizard.commands import choosing, plan
-from wizard.commands.terminal import is_interactive, note, print_exactly, print_json, quote
-from wizard.commands.watching import watch
+from wizard.commands.terminal import is_interactive, note, print_json, quote, say
+from wizard.commands.watching import POLL_SECONDS, exit_code, views, watch
+from wizard.dashboard.words import tested
 from wizard.language import said
 from wizard.problem import Problem, ProblemError
 
@@ -35,6 +37,11 @@ def add_starting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="start without asking")
     parser.add_argument("--follow", action="store_true", help="stay and show the run")
     parser.add_argument("--plain", action="store_true", help="follow with plain lines")
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="only a few steps with the longest rows, then the memory measured and predicted",
+    )
     parser.add_argument("--write-only", action="store_true", help="write the folder, start nothing")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -48,14 +55,21 @@ def run(args: argparse.Namespace) -> int:
 def plan_and_start(answers: Answers, args: argparse.Namespace) -> int:
     """What is left when the answers are known; `args` say how to start."""
     options = choosing.order_options(args)
+    if args.smoke and (args.follow or args.then):
+        what = (
+            f"--smoke ends by itself: it does not go with {'--follow' if args.follow else '--then'}"
+        )
+        raise ProblemError(Problem(what=what, fix="leave one of them out", exit_code=2))
     if args.machine and not (args.dry_run or args.write_only):
         raise ProblemError(api.elsewhere(args.machine))
     if not (args.yes or args.dry_run or args.write_only or is_interactive()):
         raise ProblemError(_needs_yes())
-    facts = api.facts_for(answers.model, answers.data, machine=args.machine, settings=answers.fixed)
+    facts = api.facts_for(
+        answers.model, answers.data, machine=args.machine, settings=answers.fixed, hub=args.hub
+    )
     plans = api.make_plans(facts, answers)
     if args.dry_run:
-        print_exactly(plan.script_text(plans, facts, answers))
+        plan.print_script(plans, facts, answers, as_json=args.json)
         return 0
     chosen = api.best(plans)
     if args.yes or args.write_only:
@@ -67,6 +81,8 @@ def plan_and_start(answers: Answers, args: argparse.Namespace) -> int:
     root = api.runs_root(answers.output)
     name = answers.run_name or api.run_name(chosen, root)
     folder = api.write_run(plans, chosen, facts, name, root, answers.policy)
+    if args.smoke and not args.write_only:
+        return smoke(folder, args, options)
     if not args.write_only:
         api.start(folder, *options)
     return tell(folder, args, options)
@@ -85,6 +101,25 @@ def tell(folder: Path, args: argparse.Namespace, options: Sequence[str] = ()) ->
     else:
         note(f"running; see it with: tunewright watch {shlex.quote(str(folder))}")
     return 0
+
+
+def smoke(folder: Path, args: argparse.Namespace, options: Sequence[str] = ()) -> int:
+    """Try a run with a few steps of the longest rows, and say what they took; its exit code."""
+    from wizard.runner.folder import read_json
+
+    api.start(folder, "--smoke", *options)
+    if args.json:
+        *_, view = views(folder, POLL_SECONDS)
+        code = exit_code(view.state)
+    else:
+        code = watch(folder, plain=True)
+    found = read_json(folder / "smoke.json") if code == EXIT_OK else {}
+    if args.json:
+        end = {"exit_code": code, "smoke": found or None}
+        print_json({"schema": 1, "run": folder.name, "folder": str(folder), **end})
+    elif code == EXIT_OK:
+        say(f"smoke test passed: {tested(found)}")
+    return code
 
 
 def _agreed(summary: list[str]) -> bool:

@@ -8,6 +8,7 @@ import shlex
 import sys
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.terminal import is_interactive, note, print_json, quote, say
 from wizard.language import said
 from wizard.problem import Problem, ProblemError
@@ -19,7 +20,7 @@ DESCRIPTION = "Without an action: the runs in the runs folder, running ones firs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     rename = actions.add_parser("rename", help="give a run another name")
@@ -31,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("name", metavar="RUN")
         action.add_argument("--yes", action="store_true", help="do not ask")
     for action in (rename, delete, prune):  # also after the action, where it is looked for
-        action.add_argument(
-            "--output", metavar="DIR", default=argparse.SUPPRESS, help="folder that holds the runs"
-        )
+        output.add_runs(action, inner=True)
     prune.add_argument(
         "--keep", type=int, default=1, metavar="N", help="newest checkpoints that stay (1)"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.terminal import say
 
 HELP = "stop a run with a checkpoint"
@@ -17,7 +18,7 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", help="its name or folder")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--now", action="store_true", help="do not save first")
 
 

@@ -33,6 +33,16 @@ def quote(text: str) -> None:
     print(one_line(text), flush=True)
 
 
+def ask(prompt: str) -> str:
+    """The line typed after a prompt.
+
+    Raises EOFError at the end of the input.
+    """
+    from wizard.wording import one_line
+
+    return input(one_line(said(prompt)))
+
+
 def note(text: str) -> None:
     """A line beside the data."""
     from wizard.wording import one_line

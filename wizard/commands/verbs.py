@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wizard import api, paths, session
-from wizard.answers import Answers
+from wizard.answers import Answers, Preset
 from wizard.problem import Problem, ProblemError
 from wizard.screens.verbs import DataPreview, Machines, Verbs
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LOG_LINES = 200
 SAMPLES = 20
+SHOWN_TOO = ("template", "preprocessor")
+"""Settings that change what is shown of rows, beside those of the table `data`."""
 """Rows the Data page goes through."""
 DATA_SUFFIXES = frozenset({".jsonl", ".json", ".csv", ".parquet"})
 DEMO_MODEL = "SmolLM2-135M-Instruct"
@@ -57,7 +59,9 @@ def verbs(machine: str | None = None) -> Verbs:
             plans, facts, api.absolute(answers)
         ),
         name_for=lambda plan, answers: answers.run_name or api.run_name(plan, root),
-        preview=lambda chosen, facts, name: api.render(chosen.others, chosen.plan, facts, name),
+        preview=lambda chosen, facts, name: api.render(
+            chosen.others, chosen.plan, facts, name, chosen.answers.policy
+        ),
         write=lambda files, name: create(files, root=root, name=name),
         launch=lambda folder, smoke: _launch(folder, machine, smoke=smoke),
         smoke_result=lambda folder: _read(folder / "smoke.json") or {},
@@ -73,8 +77,33 @@ def verbs(machine: str | None = None) -> Verbs:
         kept_answers=session.load,
         keep_answers=session.save,
         machines=_machines(),
+        make_export=lambda chosen, facts, name, target: api.export_chosen(
+            chosen.plan, chosen.others, facts, name, chosen.answers, target
+        ),
+        write_export=api.write_export,
+        presets=_presets,
+        save_preset=_save_preset,
         suggested_model=_suggested_model(),
     )
+
+
+def _presets() -> tuple[Preset, ...]:
+    from wizard.presets import shipped_and_saved  # loads what the first frame does not need
+
+    return shipped_and_saved()
+
+
+def _save_preset(preset: Preset) -> Path:
+    """Write one of the user's own.
+
+    Raises ProblemError when one has its name already: `presets save --replace` is for that.
+    """
+    from wizard.presets import save, shipped_and_saved
+
+    if preset.name in {one.name for one in shipped_and_saved()}:
+        what = f"there is a preset {preset.name!r} already"
+        raise ProblemError(Problem(what=what, fix="choose another name"))
+    return save(preset)
 
 
 def _read_dataset(data: str, settings: Mapping[str, Any]) -> Dataset:
@@ -87,7 +116,7 @@ def _preview_data(data: str, model: str, settings: Mapping[str, Any]) -> DataPre
     from engine.spec import SETTINGS
     from wizard.probe.preview import Preview
 
-    about_data = {k: v for k, v in settings.items() if SETTINGS[k] == "data" or k == "template"}
+    about_data = {k: v for k, v in settings.items() if SETTINGS[k] == "data" or k in SHOWN_TOO}
     about_data.pop("data", None)
     return Preview(data, Path(model), about_data, SAMPLES)
 

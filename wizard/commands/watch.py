@@ -6,6 +6,7 @@ import argparse
 import math
 
 from wizard import api
+from wizard.commands import output
 from wizard.commands.watching import snapshot, speak, stream_json, watch
 
 HELP = "see a run live; leaving does not touch it"
@@ -19,7 +20,7 @@ JSON_SECONDS = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("name", metavar="RUN", nargs="?", help="its name or folder (the newest)")
-    parser.add_argument("--output", metavar="DIR", help="folder that holds the runs")
+    output.add_runs(parser)
     parser.add_argument("--plain", action="store_true", help="plain lines, no full screen")
     parser.add_argument("--once", action="store_true", help="the present state, then leave")
     parser.add_argument(
@@ -45,9 +46,10 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Watch."""
-    from wizard.runner.folder import find_run
+    from wizard.runner.folder import check_started, find_run
 
     folder = find_run(api.runs_root(args.output), args.name)
+    check_started(folder)
     if args.once:
         return snapshot(folder, as_json_document=args.json)
     if args.json:

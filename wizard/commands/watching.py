@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.events import EXIT_OK, EXIT_STOPPED
-from wizard import configuration, paths
+from wizard import api, configuration, paths
 from wizard.advice import advise
 from wizard.commands.terminal import (
     announce,
@@ -33,8 +33,8 @@ from wizard.problem import ProblemError
 
 __all__ = ["ending", "exit_code", "news", "snapshot", "speak", "stream_json", "watch"]
 
-POLL_SECONDS, PART_SECONDS = 0.5, 0.2
-"""Between two looks at a run, and how long a part of a long history is read."""
+POLL_SECONDS = 0.5
+"""Between two looks at a run."""
 LOST = 70
 """What watching a run ends with whose end nobody recorded."""
 
@@ -108,18 +108,10 @@ def views(folder: Path, every: float) -> Iterator[View]:
     The history of a long run is read in between.
     """
     from wizard.runner.folder import read_json
-    from wizard.runner.follow import Follower
 
-    follower, plan = Follower(folder), predicted(read_json(folder / "plan.json"))
-    while True:
-        state = follower.poll(PART_SECONDS)
+    plan = predicted(read_json(folder / "plan.json"))
+    for state in api.watch(folder, every):
         yield view_of(state, plan, (), time.time())
-        if state.ended and state.history_share >= 1:
-            return
-        until = time.monotonic() + every
-        while state.history_share < 1 and time.monotonic() < until:
-            state = follower.poll(PART_SECONDS)
-        time.sleep(max(until - time.monotonic(), 0.0))
 
 
 def exit_code(state: RunState) -> int:
@@ -144,7 +136,7 @@ def _ended(folder: Path, view: View) -> int:
 
 def next_steps(folder: Path, state: RunState) -> list[str]:
     """Why a run ended, and what can be done about it."""
-    from wizard.runner.folder import summary
+    from wizard.runner.folder import only_tested, summary
 
     recorded = summary(folder)
     told = state.failure.rank if state.failure else None
@@ -155,6 +147,7 @@ def next_steps(folder: Path, state: RunState) -> list[str]:
         rank=recorded.failed_rank if told is None else told,
         learning_rate=_learning_rate(folder),
         rebooted=recorded.rebooted,
+        tested=only_tested(folder),
     )
     cause = [] if state.exit_code in (EXIT_OK, EXIT_STOPPED) else [found.cause]
     return [*cause, *(f"{action.label}: {action.command}" for action in found.actions)]

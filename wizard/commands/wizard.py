@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wizard import paths
-from wizard.commands.terminal import is_interactive, note
+from wizard.commands.terminal import ask, is_interactive, note, say
 from wizard.problem import Problem, ProblemError
 
 if TYPE_CHECKING:
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace) -> int:
     """The wizard."""
-    if not is_interactive():
+    if not sys.stdin.isatty():
         raise ProblemError(
             Problem(
-                what="unable to draw the wizard: this is not an interactive terminal",
+                what="unable to ask anything: the input is not a terminal",
                 fix="every page has a command, `tunewright --help` lists them",
                 exit_code=2,
             )
         )
+    if args.wizard_plain or not is_interactive():
+        return _ask_in_lines(args.wizard_machine)
     app = _app(args.wizard_machine)
     code = _run(app)
     if app.return_value is not None and app.foreground:
@@ -36,6 +39,32 @@ def run(args: argparse.Namespace) -> int:
         return watch(app.return_value, plain=True)
     if app.return_value is not None:
         tell_left(app.return_value)
+    return code
+
+
+def _ask_in_lines(machine: str | None) -> int:
+    """The wizard as questions, a line each."""
+    from wizard.commands.plan import detail
+    from wizard.commands.verbs import verbs
+    from wizard.commands.watching import watch
+    from wizard.prompts.starting import result
+    from wizard.prompts.talk import Talk
+    from wizard.prompts.walking import ask_all
+
+    does = verbs(machine)
+    talk = Talk(read=ask, say=say)
+    ending = ask_all(does, talk, detail)
+    if ending is None:
+        say("Left; your answers are kept.")
+        return 0
+    if ending.then == "written":
+        say(f"Written to {ending.run}; `bash run.sh` in it starts the run.")
+        return 0
+    if ending.then == "running":
+        tell_left(ending.run)
+        return 0
+    code = watch(ending.run, plain=True)
+    result(ending.run, does.run_details(ending.run), talk)
     return code
 
 

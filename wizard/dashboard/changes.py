@@ -7,12 +7,21 @@ from typing import Any
 
 from engine.events import EXIT_OK, EXIT_STOPPED, exit_code
 from wizard.dashboard.draft import KEPT_RECENT, Draft
-from wizard.dashboard.fields import Event, finite, number, numbers, reading, text, whole
+from wizard.dashboard.fields import (
+    Event,
+    finite,
+    number,
+    numbers,
+    reading,
+    take_numbers,
+    text,
+    whole,
+)
 from wizard.dashboard.values import ENDINGS, Evaluation, Failure, Line, Note, Row, Saved
 
 KEPT_ROWS = 1024
 KEPT_PHASES = 64
-RECENT_STEPS = 20
+KEPT_SAMPLES = 5
 
 COMM_FAILURES = ("comm_timeout", "comm_failed", "killed")
 """Classes that another rank's end causes: a failure of any other class explains more."""
@@ -93,21 +102,27 @@ def _step(draft: Draft, event: Event, t: float) -> None:
     rank = draft.rank(event, t)
     if rank is None:
         return
-    known = numbers(event, _STEP_NUMBERS)
-    for key in _STEP_MEMORY:
-        if key in known:
-            rank[key] = known[key]
-    get = known.get
+    take_numbers(event, _STEP_MEMORY, rank)
+    get = numbers(event, _STEP_SUMS).get
     steps, seconds = get("steps") or 1.0, get("seconds")
     if steps > 0:
-        for key, name in _STEP_SECONDS.items():
-            if key in known:
-                rank[name] = known[key] / steps
+        own, wait, data = get("own_seconds"), get("wait_seconds"), get("data_seconds")
+        sampled = get("sampled_steps")
+        measured = sampled or steps
+        if own is not None:
+            rank["own_seconds"] = own / measured
+        if wait is not None:
+            rank["wait_seconds"] = wait / measured
+        if sampled and own is not None:
+            rank["sampled"] = (*rank["sampled"][1 - KEPT_SAMPLES :], own / sampled)
+            own = wait = None
+        if data is not None:
+            rank["data_seconds"] = data / steps
         if seconds is not None:
-            own, wait, data = get("own_seconds"), get("wait_seconds"), get("data_seconds")
+            rank["step_seconds"] = seconds / steps
             tokens, padded = get("tokens") or 0.0, get("padded_tokens")
             line = Line(steps, seconds, tokens, own, wait, data, padded)
-            rank["recent"] = (*rank["recent"][1 - RECENT_STEPS :], line)
+            draft.lines(rank["rank"]).add(line)
     if step is not None and step >= (rank["step"] or 0):
         rank["step"], rank["step_t"] = step, t
 
@@ -129,15 +144,14 @@ def _train(draft: Draft, event: Event, t: float) -> None:
 def _of_all(draft: Draft) -> tuple[float | None, float | None]:
     """Tokens a second once all ranks told theirs, and memory of the one that holds most."""
     speed, memory, unheard = 0.0, None, False
-    for recent, on_device, of_process in draft.of_ranks(
-        "recent", "memory_allocated_bytes", "process_memory_bytes"
-    ):
-        seconds = sum([line[1] for line in recent])
+    for rank in draft.numbers():
+        lines = draft.lines(rank)
+        seconds = sum(lines.seconds)
         if seconds > 0:
-            speed += sum([line[2] for line in recent]) / seconds
+            speed += sum(lines.tokens) / seconds
         else:
             unheard = True
-        held = of_process if on_device is None else on_device
+        held = draft.memory_bytes(rank)
         if held is not None and (memory is None or held > memory):
             memory = held
     return None if unheard or not speed else speed, memory
@@ -237,12 +251,6 @@ def _ending(code: int | None) -> str:
     return {EXIT_OK: "done", EXIT_STOPPED: "stopped"}.get(-1 if code is None else code, "failed")
 
 
-_STEP_SECONDS = {
-    "seconds": "step_seconds",
-    "own_seconds": "own_seconds",
-    "wait_seconds": "wait_seconds",
-    "data_seconds": "data_seconds",
-}
 _STEP_MEMORY = (
     "memory_allocated_bytes",
     "memory_reserved_bytes",
@@ -250,7 +258,16 @@ _STEP_MEMORY = (
     "process_memory_bytes",
     "process_memory_peak_bytes",
 )
-_STEP_NUMBERS = (*_STEP_MEMORY, *_STEP_SECONDS, "steps", "tokens", "padded_tokens")
+_STEP_SUMS = (
+    "steps",
+    "sampled_steps",
+    "seconds",
+    "own_seconds",
+    "wait_seconds",
+    "data_seconds",
+    "tokens",
+    "padded_tokens",
+)
 _PULSE = (
     "utilization_percent",
     "sm_clock_mhz",

@@ -96,7 +96,7 @@ class Faults(ModalScreen[None]):
     Faults > VerticalScroll { width: 120; max-width: 95%; height: auto; max-height: 92%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q,f", "close", "Close", id="faults.close"),
+        Binding("escape,enter,q,f", "close", "Close", id="faults.close", tooltip="Back to the run"),
     ]
 
     def __init__(

@@ -30,12 +30,18 @@ def reading(event: Event, key: str) -> float | None:
 def numbers(event: Event, keys: tuple[str, ...]) -> dict[str, Any]:
     """Those of the keys that hold a number, as `number` says; at once, for what is read often."""
     found: dict[str, Any] = {}
+    take_numbers(event, keys, found)
+    return found
+
+
+def take_numbers(event: Event, keys: tuple[str, ...], into: dict[str, Any]) -> None:
+    """Put those of the keys that hold a number where they are wanted."""
+    get = event.get
     for key in keys:
-        value = event.get(key)
+        value = get(key)
         kind = type(value)
         if (kind is float or kind is int) and LEAST < value < MOST:  # type: ignore[operator]
-            found[key] = value
-    return found
+            into[key] = value
 
 
 def whole(event: Event, key: str) -> int | None:

@@ -12,6 +12,8 @@ from wizard.dashboard.values import ENDINGS, RankState, RunState
 SLOW_SHARE = 1.10
 """Own work of a straggler beside the median of the others."""
 SLOW_LINES = 10
+SLOW_SAMPLES = 3
+"""Lines and, where the own work is measured in some steps alone, such steps that tell it."""
 SILENT_SECONDS = 15.0
 """Ranks pulse every 5 s."""
 HANG_SECONDS, HANG_STEPS = 30.0, 5.0
@@ -24,9 +26,11 @@ GIB = 1024**3
 
 
 def own_step_seconds(rank: RankState) -> float | None:
-    """Median of a rank's own work in a step; None while too few lines tell it."""
+    """Median of a rank's own work in a step; None while too few lines, or samples, tell it."""
     own = [line.own_seconds / line.steps for line in rank.recent if line.own_seconds is not None]
-    return median(own) if len(own) >= SLOW_LINES else None
+    if len(own) >= SLOW_LINES:
+        return median(own)
+    return median(rank.sampled) if len(rank.sampled) >= SLOW_SAMPLES else None
 
 
 def slowness(state: RunState) -> dict[int, float]:
@@ -95,8 +99,8 @@ def _link(rank: RankState, others: list[RankState]) -> str:
 
 
 def _data(rank: RankState, others: list[RankState]) -> str:
-    usual, usual_own = _usual(others, _data_seconds), _usual(others, _own_seconds)
-    data, own = rank.data_seconds, rank.own_seconds
+    usual, usual_own = _usual(others, _data_seconds), _usual(others, own_step_seconds)
+    data, own = _data_seconds(rank), own_step_seconds(rank)
     if usual is None or usual_own is None or data is None or own is None:
         return ""
     more = data - usual
@@ -106,11 +110,9 @@ def _data(rank: RankState, others: list[RankState]) -> str:
 
 
 def _data_seconds(rank: RankState) -> float | None:
-    return rank.data_seconds
-
-
-def _own_seconds(rank: RankState) -> float | None:
-    return rank.own_seconds
+    """Median over the last lines: a single one may be odd."""
+    data = [line.data_seconds / line.steps for line in rank.recent if line.data_seconds is not None]
+    return median(data) if data else None
 
 
 def _neighbour(rank: RankState, others: list[RankState]) -> str:

@@ -33,11 +33,15 @@ BINDINGS: list[BindingType] = [
     _key("p", "pause", "Pause", "Hold the log still, or follow it again"),
     _key("u", "unpin", "Unpin", "Let go of the error lines that stay over the log"),
     _key("x", "export", "Picture", "Write this view to a file: SVG"),
-    Binding("right", "frame(1)", show=False, id="dashboard.later", tooltip="Replay: later"),
-    Binding("left", "frame(-1)", show=False, id="dashboard.earlier", tooltip="Replay: earlier"),
-    Binding("end", "frame(100000)", show=False, id="dashboard.last", tooltip="Replay: the end"),
-    Binding(
-        "home", "frame(-100000)", show=False, id="dashboard.first", tooltip="Replay: the beginning"
+    *(
+        Binding(key, f"frame({by})", show=False, priority=True, id=f"dashboard.{name}",
+                tooltip=f"Replay: {told}")
+        for key, by, name, told in (
+            ("right", 1, "later", "later"),
+            ("left", -1, "earlier", "earlier"),
+            ("end", 100_000, "last", "the end"),
+            ("home", -100_000, "first", "the beginning"),
+        )
     ),
     Binding("tab", "box(1)", show=False, id="dashboard.box", tooltip="The next box"),
     Binding("shift+tab", "box(-1)", show=False, id="dashboard.box-back", tooltip="The box before"),

@@ -40,7 +40,7 @@ def compared(state: RunState, plan: Predicted, now: float) -> list[Compared]:
         _step(state, plan),
         *_memory(state, plan),
         _norm(state, plan),
-        Compared(name="learning rate", now=_said("{:.3g}".format, state.learning_rate)),
+        Compared(name="lr", now=_said("{:.3g}".format, state.learning_rate)),
         _checkpoint(state, now),
         _evaluation(state),
         Compared(name="disk", now=_said(wording.gib, state.disk_free_bytes), note="free"),
@@ -126,7 +126,7 @@ def _checkpoint(state: RunState, now: float) -> Compared:
         return Compared(name="checkpoint")
     last = state.saved[-1]
     size = "" if last.bytes is None else f", {wording.gib(last.bytes)}"
-    step = "the result" if last.step is None else f"step {last.step:,}"
+    step = "the result" if last.step is None else f"at {last.step:,}"
     return Compared(name="checkpoint", now=step, note=f"{wording.duration(now - last.t)} ago{size}")
 
 

@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from wizard import wording
@@ -33,6 +33,7 @@ from wizard.language import said
 from wizard.problem import Problem
 from wizard.steps import Step
 from wizard.widgets.header import StepHeader
+from wizard.widgets.keyline import KeyLine
 from wizard.widgets.message import MessageLine
 from wizard.widgets.panel import Panel
 from wizard.widgets.question import Question
@@ -119,7 +120,7 @@ class Dashboard(Boxes):
         yield Input(
             id="filter", placeholder=said("only lines with this text; empty: all"), compact=False
         )
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
         yield MessageLine(self.HINT)
         yield TooSmall()
 
@@ -202,7 +203,7 @@ class Dashboard(Boxes):
     def _show_times(self, state: RunState) -> None:
         """The lines in which time passes though nothing happens."""
         now, width = self._now(), self.size.width
-        self.show("#summary", against.summary(state, self._run.name, now, width))
+        self.show("#summary", against.summary(state, self._name(state), now, width))
         line = (
             self._replay.slider(width - 2)
             if self._replay
@@ -233,11 +234,18 @@ class Dashboard(Boxes):
         """Nothing to stop once it has ended; no result and no replay before."""
         if isinstance(self.focused, Input) and action not in TYPING_ACTIONS:
             return False
+        if action == "frame":  # a box with the focus scrolls by the same keys
+            return self._replay is not None
         if action in ("next", "replay"):
             return self._newest.ended
         if action == "stop":
             return not self._newest.ended
         return super().check_action(action, parameters)
+
+    def _name(self, state: RunState) -> str:
+        """The folder's name; of a run of several machines it comes after the run's own."""
+        name = self._run.name
+        return state.name if state.name.endswith(f"/{name}") else name
 
     def action_next(self) -> None:
         """To the result."""

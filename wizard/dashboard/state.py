@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from engine.events import exit_code, unix_seconds
+from engine.events import FIRST_SECOND, LAST_SECOND, exit_code, unix_seconds
 from wizard.dashboard.changes import CHANGES, KEPT_PHASES, KEPT_ROWS, LASTING
 from wizard.dashboard.draft import Draft
 from wizard.dashboard.fields import Event, text, whole
@@ -61,19 +61,21 @@ def fold_all(state: RunState, events: Iterable[Event]) -> RunState:
 
 def _take(draft: Draft, event: Event) -> None:
     """Change what one event says."""
-    change = CHANGES.get(text(event, "kind"))
-    t = unix_seconds(event.get("t"))
+    kind, t = event.get("kind"), event.get("t")
+    change = CHANGES.get(kind) if type(kind) is str else None
+    if type(t) is not float or not FIRST_SECOND <= t < LAST_SECOND:
+        t = unix_seconds(t)
     if change is None or t is None:
         return
     run = draft.run
     attempt = whole(event, "attempt") or 0
     if attempt > run["attempt"]:
         draft.next_attempt(attempt, t)
-    if run["started"] is None or t < run["started"]:
-        run["started"] = t
     if run["updated"] is None or t > run["updated"]:
         run["updated"] = t
-    if attempt < run["attempt"] and event["kind"] not in LASTING:
+    if run["started"] is None or t < run["started"]:
+        run["started"] = t
+    if attempt < run["attempt"] and kind not in LASTING:
         return
     rung = whole(event, "rung")
     if rung is not None and rung > run["rung"]:

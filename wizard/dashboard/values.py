@@ -107,6 +107,8 @@ class RankState:
     """Unix seconds, by the rank's own clock, of the line that told its newest step."""
     recent: tuple[Line, ...] = ()
     """The last lines."""
+    sampled: tuple[float, ...] = ()
+    """Its own work in a step, of the last few in which that was measured, where not in all."""
     memory_allocated_bytes: float | None = None
     memory_reserved_bytes: float | None = None
     memory_peak_bytes: float | None = None

@@ -135,3 +135,15 @@ def _who(rank: int | None) -> str:
 
 def _or_unknown(number: int | None) -> str:
     return wording.UNKNOWN if number is None else str(number)
+
+
+def tested(result: Mapping[str, Any]) -> str:
+    """What a smoke test measured beside what was predicted."""
+    predicted, taken = result.get("predicted") or {}, result.get("measured") or {}
+    kinds = (taken.get("memory_peak_bytes"), taken.get("process_memory_peak_bytes"))
+    peaks = [[peak for peak in kind or [] if peak is not None] for kind in kinds]
+    known = next((peak for peak in peaks if peak), None)
+    if known is None:
+        return "its memory was not measured"
+    used, wanted = wording.gib(max(known)), wording.gib(predicted.get("device_bytes"))
+    return f"{used} measured, {wanted} predicted"

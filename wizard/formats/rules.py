@@ -30,6 +30,15 @@ HUGGING_FACE: Mapping[str, str] = {
         "gradient_checkpointing",
         "eval_steps",
         "metric_for_best_model",
+        "adam_beta1",
+        "adam_beta2",
+        "adam_epsilon",
+        "neftune_noise_alpha",
+        "torch_compile",
+        "tf32",
+        "dataloader_num_workers",
+        "dataloader_prefetch_factor",
+        "greater_is_better",
         "use_rslora",
         "use_dora",
     )
@@ -58,8 +67,8 @@ STAGES_WITH: Mapping[str, tuple[str, ...]] = {
 }
 """Setting → the stages that have it."""
 
-_FOLDER = "where things are written is no part of a preset: --output says it"
-_FOLLOWED = "`tunewright watch` follows a run; nothing is sent anywhere"
+_FOLDER = "where things are written is no part of a preset: --runs says it"
+_FOLLOWED = "a preset sends nothing anywhere: --set report_to=… tells a tracker of one run"
 _HUB = "nothing is pushed to a hub"
 LEFT_BY_ALL: Mapping[str, str] = {
     "output_dir": _FOLDER,
@@ -164,6 +173,12 @@ def settle(reader: Reader) -> None:
     for setting in ("eval_steps", "metric_for_best_model"):
         if not evaluates:
             reader.take_back(setting, "there are no rows to evaluate on: eval_split=0.1 holds some")
+    if "metric_for_best_model" not in reader.settings:
+        reader.take_back("greater_is_better", "no metric is named that it is said of")
+    if not reader.settings.get("dataloader_num_workers"):
+        reader.take_back("dataloader_prefetch_factor", "no process makes batches ahead")
+    if stage != "sft":
+        reader.take_back("packing", "only rows of stage=sft are packed")
     for setting, stages in STAGES_WITH.items():
         if stage not in stages:
             reader.take_back(setting, f"only stage={' and '.join(stages)} has it")

@@ -6,20 +6,24 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.spec import DataTable
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
-from wizard.planner.candidates import Candidate, candidates
+from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate, candidates
 from wizard.planner.defaults import WITHOUT_SDPA
 from wizard.planner.making import Refusal, make
 from wizard.planner.pool import choose
 from wizard.planner.ranking import best_variant, ranked, worth_trying
+from wizard.planner.refusals import absent_modules, too_many_dropped
 from wizard.planner.shortfall import with_ways_out
 from wizard.planner.stage import as_trained
 from wizard.planner.timing import Clock
 from wizard.problem import Problem, ProblemError
-from wizard.wording import counted
+
+DECIDES_WAYS = (
+    *("method", "strategy", "offload", "offload_device", "nvme_path", "num_devices"),
+    *("devices_per_rank", "device_kind", *sorted(ADAPTER_SETTINGS)),
+)
 
 
 def plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
@@ -68,7 +72,7 @@ def _plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
         if found:
             made.append(with_ways_out(best_variant(found, answers.goal), facts.model))
     if not made:
-        raise ProblemError(_nothing(refusals))
+        raise ProblemError(_nothing(refusals, answers))
     return ranked(made, facts, answers)
 
 
@@ -85,7 +89,7 @@ def _check(facts: Facts, answers: Answers) -> None:
         or _contradicted(facts, answers)
         or _unsupported_attention(facts, answers)
         or _unusable(facts)
-        or _too_many_dropped(facts, answers)
+        or _refused_later(facts, answers)
     )
     if problem:
         raise ProblemError(problem)
@@ -147,34 +151,33 @@ def _unusable(facts: Facts) -> Problem | None:
     return None
 
 
-def _too_many_dropped(facts: Facts, answers: Answers) -> Problem | None:
+def _refused_later(facts: Facts, answers: Answers) -> Problem | None:
     """The trainer would refuse them as well, but only after the model is there."""
-    data = facts.dataset
-    if data is None or not data.dropped_rows:
-        return None
-    default = DataTable.model_fields["max_dropped_percent"].default
-    limit = float(answers.fixed.get("max_dropped_percent", default))
-    rows = data.rows + data.dropped_rows
-    percent = 100 * data.dropped_rows / rows
-    if percent <= limit:
-        return None
-    first = f"; the first: {data.problems[0]}" if data.problems else ""
-    some = f"{data.dropped_rows:,} of {counted(rows, 'row')}"
-    return Problem(
-        what=f"{some} cannot be used, {percent:.3g} %{first}",
-        where=data.path,
-        fix=f"repair them, or allow more than {limit:g} % with max_dropped_percent",
-        exit_code=4,
-    )
+    assert facts.model is not None
+    assert facts.dataset is not None
+    fixed = answers.fixed
+    return too_many_dropped(facts.dataset, fixed) or absent_modules(facts.model, fixed)
 
 
-def _nothing(refusals: list[Refusal]) -> Problem:
+def _nothing(refusals: list[Refusal], answers: Answers) -> Problem:
     """The refusal of the candidate that came closest."""
     if not refusals:
         return Problem(
-            what="the fixed settings allow no way to train on these devices",
-            where="method, strategy, offload, num_devices",
+            what="what is fixed allows no way to train on these devices",
+            where=_in_words(answers),
             fix="leave one of them to the planner",
             exit_code=2,
         )
     return max(refusals, key=lambda refusal: refusal.weight).problem
+
+
+def _in_words(answers: Answers) -> str:
+    """What is fixed of the settings that say which ways to train there are, and by whom."""
+    fixed = [name for name in DECIDES_WAYS if name in answers.fixed]
+    said = [f"{name}={answers.fixed[name]}{_whose(name, answers)}" for name in fixed]
+    said += ["--devices"] if answers.devices else []
+    return ", ".join(said)
+
+
+def _whose(name: str, answers: Answers) -> str:
+    return "" if name in answers.settings else f" (preset {answers.preset})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.rules import joins_rows
 from engine.spec import Spec
 from wizard.plan import MemoryPart
 from wizard.planner.shape import Shape
@@ -28,7 +29,9 @@ def activations(spec: Spec, shape: Shape, weight_bytes: int) -> Activations:
     tokens = micro * length
     saved, peak = _per_token(spec, shape, weight_bytes)
     layers = -(-shape.layers // spec.parallel.devices_per_rank)
-    padding = _padding(shape, micro, length, weight_bytes)
+    joined = joins_rows(spec)
+    sequences, width = (1, tokens) if joined else (micro, length)
+    padding = _padding(shape, sequences, width, weight_bytes, masked=joined)
     if spec.training.gradient_checkpointing:
         each, kept_text = shape.hidden * weight_bytes, "each layer's input"
         kept_bytes = layers * tokens * each
@@ -57,16 +60,21 @@ def _per_token(spec: Spec, shape: Shape, weight_bytes: int) -> tuple[int, int]:
         return kept, kept + 4 * h + 8 * f
     if not rank:
         return 16 * h + 4 * a + 4 * kv + 8 * f + rest, 18 * h + 4 * a + 4 * kv + 12 * f + rest
-    if spec.method.method == "qlora" or spec.parallel.strategy in ("zero1", "zero2", "zero3"):
+    if not spec.method.use_dora or spec.parallel.strategy in ("zero1", "zero2", "zero3"):
         kept = 12 * h + 4 * a + 4 * kv + 8 * f + rest + 14 * rank
         return kept, kept + 2 * h + 4 * f
     kept = 18 * h + 6 * a + 4 * kv + 8 * f + rest + 14 * rank
     return kept, kept + 10 * h + 6 * f
 
 
-def _padding(shape: Shape, micro: int, length: int, weight_bytes: int) -> int:
-    """Extra bytes of a layer when rows of different length share a micro-batch: mask and copies."""
-    if micro == 1:
+def _padding(
+    shape: Shape, micro: int, length: int, weight_bytes: int, *, masked: bool = False
+) -> int:
+    """Extra bytes of a layer when rows share a micro-batch, or (`masked`) a sequence.
+
+    Mask and copies.
+    """
+    if micro == 1 and not masked:
         return 0
     expanded = 2 * micro * length * (shape.attention - shape.key_value) * weight_bytes
     return expanded + micro * length * length * weight_bytes

@@ -108,7 +108,7 @@ def _sensible(method: str, way: tuple[str, str, str], pool: Pool, fixed: Mapping
         return False
     if offload != "none":
         return _offload_helps(method, way, pool)
-    # 4-bit weights are sharded by FSDP alone, and an adapter's states are too small to share.
+    # FSDP2 shards 4-bit weights as ZeRO-3 does, and an adapter's states are too small to share.
     return (
         method == "full"
         or strategy in ("fsdp", "layer_split")

@@ -123,7 +123,7 @@ def _moments(case: Case) -> list[tuple[MemoryPart, ...]]:
 def _weights(case: Case) -> tuple[MemoryPart, ...]:
     shape, size = case.shape, case.weight_bytes
     if case.qlora:
-        shares = case.ranks if case.fsdp else case.split
+        shares = case.ranks if case.fsdp or case.zero3 else case.split
         base = _part(
             "weights",
             (shape.linear * NF4_BYTES + shape.unquantised * size) / shares,
@@ -164,6 +164,18 @@ def _dequantised(case: Case) -> tuple[MemoryPart, ...]:
     return (_part("4-bit workspace", largest * size, f"one matrix of {largest:,} × {size} B"),)
 
 
+FEWER_STATES: Mapping[str, tuple[float, str]] = {
+    "adafactor": (0.05, "sums of rows and columns"),
+    "lion_32bit": (4, "one moment"),
+    "lion_8bit": (1.016, "one 8-bit moment"),
+    "paged_lion_32bit": (4, "one moment"),
+    "paged_lion_8bit": (1.016, "one 8-bit moment"),
+    "sgd": (0, "nothing"),
+}
+"""Optimizer → bytes it keeps of each trained number, and what that is. Adafactor's sums are a row's
+and a column's for each matrix: 2 / 128 of 4 B for one of 128 × 128, less for a larger."""
+
+
 def _states(case: Case) -> tuple[MemoryPart, ...]:
     count, ranks = case.trainable, case.ranks
     if case.spec.parallel.offload != "none":
@@ -174,6 +186,10 @@ def _states(case: Case) -> tuple[MemoryPart, ...]:
     if case.fsdp:
         text = f"two moments of {count:,} × 4 B / {counted(ranks, 'rank')}"
         return (_part("optimizer", count * 8 / ranks, text),)
+    if case.spec.training.optim in FEWER_STATES:
+        each, text = FEWER_STATES[case.spec.training.optim]
+        said = f"{text} of {count:,}: {each:g} B each"
+        return (_part("optimizer", count * each / case.split, said),)
     if case.spec.training.optim == "adamw_bnb_8bit":
         whole = case.shape.head if case.full else 0
         text = f"{count - whole:,} × 2.03 B + {whole:,} of the embedding × 8 B"

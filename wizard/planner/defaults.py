@@ -31,7 +31,7 @@ def decide_model(
     """The settings of the table `model`; `plain` text has no turns for a template."""
     model = facts.model
     assert model is not None
-    ledger.record("model", model.path or model.name, "you named it")
+    ledger.record("model", model.path or model.name, ledger.named("model"))
     ledger.decide("revision", None, "the newest; the run records which it was")
     ledger.decide(
         "source",
@@ -99,16 +99,25 @@ def decide_data(ledger: Ledger, facts: Facts) -> None:
     data, model = facts.dataset, facts.model
     assert data is not None
     assert model is not None
-    ledger.record("data", data.path, "you named it")
+    ledger.record("data", data.path, ledger.named("data"))
     found = f"its rows are in the format {data.format}" if data.format else "taken from row one"
-    ledger.decide("data_format", data.format or "auto", found)
+    read = (data.format or "auto", found)
+    if ledger.answers.fixed.get("preprocessor"):
+        read = ("auto", "plugins.preprocessor makes the rows")
+    ledger.decide("data_format", *read)
     ledger.decide("columns", None, "the columns have names that are known")
     ledger.decide("model_name", None, "only rows with {{NAME}} in them need one")
     ledger.decide("model_author", None, "only rows with {{AUTHOR}} in them need one")
     system = ledger.decide("system", None, "rows keep the system text they have")
     template = ledger.decisions["template"].value
     ledger.decide(
-        "max_length", *_max_length(model, data, _most_tokens(model, data, template, system))
+        "max_length",
+        *_max_length(
+            model,
+            data,
+            _most_tokens(model, data, template, system),
+            packed=bool(ledger.answers.fixed.get("packing")),
+        ),
     )
     ledger.decide("max_dropped_percent", 1.0, "more bad rows than this point to a wrong file")
 
@@ -129,14 +138,18 @@ def _most_tokens(model: Model, data: Dataset, template: str | None, system: str 
     return data.longest_row_tokens + header + (spelt if template else 0)
 
 
-def _max_length(model: Model, data: Dataset, most: int) -> tuple[int, str]:
+def _max_length(model: Model, data: Dataset, most: int, *, packed: bool) -> tuple[int, str]:
     covering = max(LENGTH_STEP, math.ceil(most / LENGTH_STEP) * LENGTH_STEP)
     limits = {
         covering: f"estimated to cover the longest row, {data.longest_row_chars:,} characters",
-        LONGEST_DEFAULT: "longer rows are cut: memory grows with the longest one",
+        LONGEST_DEFAULT: "the length of a pack; longer rows are cut"
+        if packed
+        else "longer rows are cut: memory grows with the longest one",
     }
     if model.max_positions:
         limits[model.max_positions] = "the most positions this model has"
+    if packed:
+        del limits[covering]
     length = min(limits)
     return length, limits[length]
 

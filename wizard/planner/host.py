@@ -8,7 +8,7 @@ and accelerate's fsdp_utils (who loads what).
 from __future__ import annotations
 
 from wizard.facts import Model
-from wizard.planner.closed_forms import NF4_BYTES, Case
+from wizard.planner.closed_forms import FEWER_STATES, NF4_BYTES, Case
 
 MIB = 1024**2
 RANK_PROCESS_BYTES = 960 * MIB
@@ -22,8 +22,9 @@ AIO_BYTES = 5 * 10**8 * 4
 
 
 def host_bytes(case: Case, process_bytes: int) -> int:
-    """Host memory of all ranks: their processes, and the larger of loading and offloading."""
-    return case.ranks * process_bytes + max(_loading(case), _offloaded(case))
+    """Host memory of all ranks: their processes, and the larger of loading and of what follows."""
+    later = _offloaded(case) + _saving(case)
+    return case.ranks * process_bytes + max(_loading(case), later)
 
 
 def _loading(case: Case) -> int:
@@ -36,6 +37,13 @@ def _loading(case: Case) -> int:
     return case.shape.parameters * (MASTER if case.full else case.weight_bytes)
 
 
+def _saving(case: Case) -> int:
+    """What rank 0 gathers to write: all that is trained, under FSDP in float32."""
+    if case.cpu or not (case.zero3 or case.fsdp):
+        return 0
+    return case.trainable * (MASTER if case.fsdp else case.weight_bytes)
+
+
 def _offloaded(case: Case) -> int:
     """Host bytes of what is moved off the devices, over all ranks."""
     parallel = case.spec.parallel
@@ -44,7 +52,7 @@ def _offloaded(case: Case) -> int:
     if parallel.offload_device == "nvme":
         return case.ranks * AIO_BYTES
     own = -(-case.trainable // case.ranks)
-    frozen = 0 if case.full else -(-case.shape.parameters * case.weight_bytes // case.ranks)
+    frozen = 0 if case.full else -(-_frozen_bytes(case) // case.ranks)
     if case.fsdp:
         # Shards and their gradients are float32; only the shards are pinned.
         return case.ranks * (_pinned(case, own * MASTER + frozen) + own * (MASTER + MOMENTS))
@@ -53,6 +61,13 @@ def _offloaded(case: Case) -> int:
     if parallel.offload == "parameters":
         each += _pinned(case, own * 2 if case.full else frozen + own * 2)
     return case.ranks * each
+
+
+def _frozen_bytes(case: Case) -> int:
+    """Of the weights that are not trained; those of QLoRA's layers are 4-bit."""
+    if not case.qlora:
+        return case.shape.parameters * case.weight_bytes
+    return round(case.shape.linear * NF4_BYTES) + case.shape.unquantised * case.weight_bytes
 
 
 def _states(case: Case, elements: int) -> int:
@@ -84,16 +99,8 @@ def _saved_states(case: Case) -> int:
     """Bytes of the optimizer's states in a checkpoint."""
     if case.deepspeed:
         return case.trainable * (MASTER + MOMENTS)
+    if case.spec.training.optim in FEWER_STATES:
+        return round(case.trainable * FEWER_STATES[case.spec.training.optim][0])
     if case.spec.training.optim in ("adamw_bnb_8bit", "paged_adamw_8bit"):
         return case.trainable * 2
     return case.trainable * 2 * case.trainable_bytes
-
-
-def loaded_bytes(case: Case) -> int:
-    """Device bytes of the weights at their most while loading, where that is more than later.
-
-    FSDP shards 4-bit weights only after each rank has loaded all of them onto its device.
-    """
-    if not (case.fsdp and case.qlora) or case.cpu:
-        return 0
-    return round(case.shape.linear * NF4_BYTES) + case.shape.unquantised * case.weight_bytes

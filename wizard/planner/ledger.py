@@ -57,6 +57,11 @@ class Ledger:
         """Record what the facts say, which nobody can fix to something else."""
         self.decisions[setting] = Decision(setting=setting, value=value, reason=reason)
 
+    def named(self, what: str) -> str:
+        """Who named the model, or the data."""
+        preset = what in self.answers.named_by_preset
+        return f"the preset {self.answers.preset} names it" if preset else "you named it"
+
     def _origin(self, setting: str) -> tuple[Origin, Mapping[str, Any]]:
         if setting in self.answers.settings:
             return "user", self.answers.settings

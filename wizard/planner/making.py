@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from engine import rules
 from engine.spec import Spec
 from wizard.answers import Answers
-from wizard.facts import Dataset, Facts
+from wizard.facts import Facts
 from wizard.plan import ON_DISK, Plan
-from wizard.planner import defaults, recipe, stage
+from wizard.planner import defaults, levers, recipe, stage
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, nearest, solve
 from wizard.planner.budgets import Budget, budget_of
 from wizard.planner.candidates import ADAPTER_SETTINGS, Candidate
@@ -53,7 +53,7 @@ def make(
         return _refused(str(error), "effective_batch_size", 2)
     assert facts.dataset is not None
     if facts.dataset.rows < batch.effective:
-        return _too_few_rows(facts.dataset, batch)
+        return _too_few_rows(facts, answers, batch)
     layers = facts.model.num_layers if facts.model else None
     if layers is not None and candidate.devices_per_rank > layers:
         return _refused(f"{layers} layers are fewer than the devices", "devices_per_rank", 0)
@@ -69,6 +69,10 @@ def make(
         first = error.errors()[0]
         where = str(first["loc"][-1]) if len(first["loc"]) > 1 else "settings"
         return _refused(first["msg"].removeprefix("Value error, "), where, 3)
+    alike = rules.not_alike(spec, facts.model.architecture if facts.model else None)
+    if alike is not None:
+        setting = "packing" if spec.data.packing else "padding_free"
+        return _refused(alike, setting, 4)
     broken = rules.check(spec)
     if broken:
         return _refused(broken[0].why, broken[0].setting, 4, fix=f"set {broken[0].nearest}")
@@ -78,9 +82,16 @@ def make(
     return _plan(ledger, spec, facts, pool, batch, clock)
 
 
-def _too_few_rows(data: Dataset, batch: Batch) -> Refusal:
-    fill = f"{counted(data.rows, 'row')} {'does' if data.rows == 1 else 'do'} not fill"
-    return _refused(f"{fill} one step of {batch.effective}", data.path, 1, exit_code=4)
+def _too_few_rows(facts: Facts, answers: Answers, batch: Batch) -> Refusal:
+    data = facts.dataset
+    assert data is not None
+    packs = bool(answers.fixed.get("packing"))
+    unit = "pack" if packs else stage.unit_of(stage.stage_of(facts, answers))
+    packed = "" if unit == "row" else ", into which its rows of text are packed,"
+    packed = ", into which its rows are put," if packs else packed
+    fill = f"{counted(data.rows, unit)}{packed} {'does' if data.rows == 1 else 'do'} not fill"
+    fix = "packing=false, or a shorter max_length, makes more" if packs else ""
+    return _refused(f"{fill} one step of {batch.effective}", data.path, 1, fix=fix, exit_code=4)
 
 
 def _unused(spec: Spec, settings: Mapping[str, Any]) -> list[str]:
@@ -131,6 +142,7 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     _decide_sizes(ledger, batch, batch.micros[-1], "", None)
     recipe.decide_rhythm(ledger, _steps(ledger, facts, batch), None)
     stage.decide_evaluation_rhythm(ledger)
+    levers.decide_levers(ledger)
 
 
 def _decide_parallel(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool) -> None:

@@ -15,10 +15,11 @@ from wizard.facts import GIB, Model
 from wizard.plan import Memory, MemoryPart
 from wizard.planner.budgets import Budget
 from wizard.planner.closed_forms import DTYPE_BYTES, Case, live_parts
-from wizard.planner.host import RANK_PROCESS_BYTES, disk_bytes, host_bytes, loaded_bytes
+from wizard.planner.host import RANK_PROCESS_BYTES, disk_bytes, host_bytes
 from wizard.planner.shape import shape_of
 from wizard.planner.simulated import Simulated, bounded, setup_of, simulated
 from wizard.planner.tape.bounds import at_least
+from wizard.planner.tape.lifetime import LOADING, SAVING, loading, saving
 from wizard.planner.tape.setup import Setup, UnknownStepError
 from wizard.planner.tape.simulation import simulate
 
@@ -38,10 +39,13 @@ ALLOCATOR_BYTES = 300 * MIB
 CONTEXT_BYTES = 600 * MIB
 """CUDA context with its kernels: 0.3 GiB on Ampere to 0.65 GiB on Hopper."""
 NCCL_BYTES = 700 * MIB
-LOADING = "loading"
-"""The moment before the first step."""
+OUTSIDE = {
+    LOADING: "all weights that a rank holds while it loads, and those just being made",
+    SAVING: "what a rank holds, and the tensor that is gathered to be written",
+}
+"""Moments outside of a step → what their one part is."""
 
-LEFT_OUT_ALWAYS = ("page cache of the files read", "evaluation and saving")
+LEFT_OUT_ALWAYS = ("page cache of the files read",)
 
 
 def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
@@ -56,14 +60,16 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
         return _unknown_shape(spec, model, budget)
     case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
     least = _least(case, model, budget)
+    setup = _simulated_setup(case, model)
     found = None if case.cpu or least else simulated(spec, model, shape)
     live = least or (_unsimulated(case, model) if found is None else found.parts)
     moment = "" if found is None else found.moment
     live = (*live, *beside(case))
-    loaded = loaded_bytes(case)
-    if loaded > sum(part.bytes for part in live):
-        live = (_part("weights", loaded, "all of the 4-bit model, until its shards are made"),)
-        moment = LOADING
+    outside = {} if setup is None else {LOADING: loading(setup), SAVING: saving(setup)}
+    for name, size in outside.items():
+        if size > sum(part.bytes for part in live):
+            live = (_part("weights", size, OUTSIDE[name]),)
+            moment = name
     parts = (*live, *_around(case, live))
     device_bytes = sum(part.bytes for part in parts)
     return Memory(
@@ -74,7 +80,8 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
         host_budget_bytes=budget.host_bytes,
         left_out=_left_out(case, model, found, at_least=bool(least)),
         moment=moment,
-        at_least=bool(least) and moment != LOADING,
+        moments=() if found is None else found.moments,
+        at_least=bool(least) and moment not in outside,
         disk_bytes=disk_bytes(case, model),
         disk_budget_bytes=budget.disk_bytes,
     )
@@ -157,7 +164,7 @@ def fits(spec: Spec, model: Model, budget: Budget) -> bool:
         return False
     try:
         step_bytes = simulate(setup).allocated_peak_bytes + _beside_bytes(case)
-        live = max(step_bytes, loaded_bytes(case))
+        live = max(step_bytes, loading(setup), saving(setup))
     except UnknownStepError:
         return estimate(spec, model, budget).fits
     return round(_with_around(live, setup)) <= budget.device_bytes
@@ -174,11 +181,26 @@ def could_fit(spec: Spec, model: Model, budget: Budget) -> bool:
         return False
     if budget.disk_bytes is not None and disk_bytes(case, model) > budget.disk_bytes:
         return False
+    least = _least_bytes(case, model)
+    return least is None or budget.device_bytes is None or least <= budget.device_bytes
+
+
+def least_bytes(spec: Spec, model: Model) -> int | None:
+    """What a rank needs at least, without a step's activations; None where that is not known."""
+    shape = shape_of(model)
+    if shape is None:
+        return None
+    return _least_bytes(
+        Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype]), model
+    )
+
+
+def _least_bytes(case: Case, model: Model) -> int | None:
     setup = _simulated_setup(case, model)
-    if setup is None or budget.device_bytes is None:
-        return True
-    live = max(at_least(setup) + _beside_bytes(case), loaded_bytes(case))
-    return _with_around(live, setup) <= budget.device_bytes
+    if setup is None:
+        return None
+    live = max(at_least(setup) + _beside_bytes(case), loading(setup), saving(setup))
+    return round(_with_around(live, setup))
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:
@@ -206,6 +228,8 @@ def _left_out(
     case: Case, model: Model, found: Simulated | None, *, at_least: bool
 ) -> tuple[str, ...]:
     parts = list(LEFT_OUT_ALWAYS)
+    if found is None:
+        parts.append("evaluation and saving")
     if at_least:
         parts.append("what a step needs beyond this, which is too much already")
     if not case.cpu:
@@ -214,7 +238,7 @@ def _left_out(
     if found is None and not case.cpu and not at_least:
         parts.append(f"a simulated step: {_why_closed(model)}, so closed formulas are used")
         parts.append("workspaces inside attention kernels")
-    if model.architecture and "moe" in model.architecture:
+    if found is None and model.architecture and ROUTED.search(model.architecture):
         parts.append("activations of routed experts")
     if case.spec.parallel.devices_per_rank > 1:
         parts.append("layers that differ: embedding and head are counted on every device")
@@ -228,7 +252,10 @@ def _left_out(
 def _why_closed(model: Model) -> str:
     if not model.architecture:
         return "the model's architecture is unknown"
-    return f"the layers, the adapter or the size of this {model.architecture} are none it knows"
+    return (
+        f"the layers, the adapter, the size or the optimizer of this {model.architecture} are "
+        "none it knows"
+    )
 
 
 def _unknown_shape(spec: Spec, model: Model, budget: Budget) -> Memory:

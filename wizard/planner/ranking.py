@@ -28,11 +28,14 @@ TOO_SLOW = 3.0
 
 
 def ranked(plans: Sequence[Plan], facts: Facts, answers: Answers) -> tuple[Plan, ...]:
-    """Plans that fit by the goal, best first; then the others, nearest first."""
+    """Plans that fit by the goal, best first; then the others, nearest first.
+
+    One that fits only if host memory is large enough comes after those that fit for certain.
+    """
     order = method_order(facts)
     fitting = [plan for plan in plans if plan.fits]
     quickest = min((_rate(plan) for plan in fitting if plan.step_seconds), default=None)
-    fitting = _by_goal(fitting, answers.goal, order)
+    fitting = sorted(_by_goal(fitting, answers.goal, order), key=lambda plan: plan.host_unknown)
     others = sorted((p for p in plans if not p.fits), key=lambda p: (p.memory.over_bytes, p.title))
     slower = {id(plan): _times_slower(plan, quickest) for plan in fitting}
     return tuple(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from wizard.facts import Facts
 from wizard.planner.ledger import Ledger
+from wizard.planner.simulated import ADAPTED_EXPERTS
+from wizard.planner.stage import stage_of, unit_of
 from wizard.wording import counted
 
 QLORA = "QLoRA, arXiv:2305.14314"
@@ -38,6 +40,9 @@ SAVE_SECONDS = 1800
 """What may be lost is half an hour's work."""
 
 
+EVERYTHING, ATTENTION = "all-linear", "q_proj,k_proj,v_proj,o_proj"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
     """A peak learning rate with its reason."""
@@ -54,9 +59,10 @@ def decide_method(ledger: Ledger, method: str, facts: Facts) -> None:
     full = method == "full"
     rows = facts.dataset.rows if facts.dataset else 0
     rank = RANK_OF_MANY if rows >= MANY_ROWS else RANK
-    enough = f"{counted(rows, 'row')} hold more than a small adapter keeps"
+    unit = unit_of(stage_of(facts, ledger.answers))
+    enough = f"{counted(rows, unit)} hold more than a small adapter keeps"
     if rank == RANK:
-        enough = f"{counted(rows, 'row')}: room for style, format and facts of that many"
+        enough = f"{counted(rows, unit)}: room for style, format and facts of that many"
     ledger.decide(
         "lora_rank",
         rank,
@@ -73,9 +79,19 @@ def decide_method(ledger: Ledger, method: str, facts: Facts) -> None:
         source="" if full else LORA_LEARNS,
     )
     ledger.decide("lora_dropout", 0.0, unused if full else "costs memory and seldom helps")
+    if not full and facts.model and facts.model.architecture in ADAPTED_EXPERTS:
+        ledger.decide(
+            "target_modules",
+            ATTENTION,
+            "attention alone: on routed experts an adapter has its factors once per expert, and "
+            "PEFT makes a merged copy of a layer's experts in every pass",
+            {EVERYTHING: "learns more, where that much memory and time is there"},
+            source="peft 0.21, ParamWrapper",
+        )
+        return
     ledger.decide(
         "target_modules",
-        "all-linear",
+        EVERYTHING,
         unused if full else "adapters on every linear layer learn more than on attention alone",
         source="" if full else f"{QLORA}; {LORA_REGRET}",
     )
@@ -88,7 +104,7 @@ def decide_schedule(ledger: Ledger, facts: Facts, method: str, stage: str) -> No
     ledger.decide(
         "num_train_epochs",
         epochs,
-        f"{counted(rows, 'row')}: {said}",
+        f"{counted(rows, unit_of(stage))}: {said}",
         changes_with=f"{MANY_ROWS:,} rows or more: two passes; {MOST_ROWS:,}: one",
         source=source,
     )

@@ -8,9 +8,9 @@ from dataclasses import replace
 from engine.spec import Spec
 from wizard.facts import Model
 from wizard.plan import ON_DISK, Memory, Plan
-from wizard.planner.budgets import DEVICE_SHARE, DISK_SHARE, HOST_SHARE, Budget
+from wizard.planner.budgets import DEVICE_SHARE, DISK_SHARE, HOST_SHARE
 from wizard.planner.defaults import LENGTH_STEP
-from wizard.planner.memory import could_fit
+from wizard.planner.memory import least_bytes
 from wizard.wording import gib
 
 SHARING = ("zero1", "zero2", "zero3", "fsdp", "layer_split")
@@ -49,14 +49,18 @@ def _on_devices(plan: Plan, model: Model) -> list[str]:
 
 
 def _devices(plan: Plan, model: Model) -> int | None:
-    """The fewest devices, in doubles, over which the sharded parts get small enough."""
+    """The fewest devices, in doubles, over which the shared parts shrink by what is missing.
+
+    What every rank has whole does not shrink, so often no number of devices helps.
+    """
     parallel, memory = plan.spec.parallel, plan.memory
-    if parallel.strategy not in SHARING or parallel.device_kind == "cpu":
+    here = least_bytes(_on(plan.spec, parallel.num_devices), model)
+    if parallel.strategy not in SHARING or parallel.device_kind == "cpu" or here is None:
         return None
-    budget = Budget(device_bytes=memory.device_budget_bytes, host_bytes=None)
     devices = parallel.num_devices * 2
     while devices <= MOST_DEVICES:
-        if could_fit(_on(plan.spec, devices), model, budget):
+        there = least_bytes(_on(plan.spec, devices), model)
+        if there is not None and here - there >= memory.over_bytes:
             return devices
         devices *= 2
     return None

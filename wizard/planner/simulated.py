@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
+from engine.rules import joins_rows
 from engine.spec import Spec
 from wizard.facts import Model
 from wizard.plan import MemoryPart
 from wizard.planner.shape import Shape
 from wizard.planner.tape.bounds import least_parts
-from wizard.planner.tape.layers import matrix_widths
+from wizard.planner.tape.layers import SHARED_GATE, matrix_widths
+from wizard.planner.tape.lifetime import EVALUATION, LOADING, SAVING, evaluation, loading, saving
 from wizard.planner.tape.setup import (
     DTYPE_BYTES,
     MATRICES,
     Attention,
     Block,
     Dtype,
+    Family,
     Optimizer,
     Setup,
     Stack,
@@ -29,20 +31,32 @@ from wizard.planner.tape.simulation import simulate
 from wizard.planner.tape.states import States, states
 from wizard.wording import counted
 
-FAMILIES: Mapping[str, Literal["llama", "phi3"]] = {
+FAMILIES: Mapping[str, Family] = {
     "llama": "llama",
     "mistral": "llama",
     "qwen2": "llama",
     "qwen3": "llama",
+    "mixtral": "llama",
+    "qwen2_moe": "llama",
+    "qwen3_moe": "llama",
     "phi3": "phi3",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
 }
 """Architectures (`model_type`) whose layers the tape has → whose code they run."""
+ROUTED = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
+ADAPTED_EXPERTS = frozenset({"mixtral", "qwen3_moe"})
+"""Architectures on whose experts PEFT 0.21 puts `all-linear` (transformers_weight_conversion)."""
+QKV_BIAS = frozenset({"qwen2", "qwen2_moe"})
+QK_NORM = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 BUCKET_ELEMENTS = 5 * 10**8
 """DeepSpeed's own default, which the engine leaves as it is."""
 ATTENTIONS: Mapping[str, Attention] = {
     "sdpa": "sdpa",
     "eager": "eager",
     "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
 }
 OPTIMIZERS: Mapping[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
@@ -51,7 +65,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "paged_adamw_32bit": "adamw_paged",
     "paged_adamw_8bit": "adamw_paged_8bit",
 }
-"""On an accelerator torch's plain AdamW goes through all tensors at once."""
+"""On an accelerator torch's plain AdamW goes through all tensors at once. Steps of the others are
+not simulated; they take about as long as a fused AdamW's."""
 STRATEGIES: Mapping[str, Strategy] = {
     "single": "single",
     "ddp": "ddp",
@@ -61,6 +76,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     "fsdp": "fsdp2",
 }
 """Strategy of a spec → the tape's; ranks of a split model are `single` or `ddp`."""
+MODULES = {SHARED_GATE: SHARED_GATE}
+"""Matrices whose module has another name than `<matrix>_proj`."""
 ZERO = ("zero1", "zero2", "zero3")
 SHARED = ("zero3", "fsdp1", "fsdp2")
 """Strategies whose ranks hold a share of the weights, in the tape's words."""
@@ -72,6 +89,8 @@ class Simulated:
 
     parts: tuple[MemoryPart, ...]
     moment: str
+    moments: tuple[tuple[str, int], ...]
+    """Peak of each moment of a run, in its order: of all, not only of the step."""
 
 
 def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
@@ -88,7 +107,11 @@ def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
         MemoryPart(name=name, bytes=size, formula=FORMULAS[name](setup, found, size))
         for name, size in memory.components
     )
-    return Simulated(parts=parts, moment=memory.moment)
+    moments = [(LOADING, loading(setup)), *memory.moments]
+    if spec.data.evaluates:
+        moments.append((EVALUATION, evaluation(setup)))
+    moments.append((SAVING, saving(setup)))
+    return Simulated(parts=parts, moment=memory.moment, moments=tuple(moments))
 
 
 def bounded(setup: Setup) -> tuple[MemoryPart, ...]:
@@ -107,6 +130,8 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
     A split model's device has its share of the layers, and room for embedding and head both;
     `whole` gives all layers, which is what one step takes time for.
     """
+    if not whole and spec.training.optim not in OPTIMIZERS:
+        return None
     block = block_of(model, shape)
     targets = None if block is None else _targets(spec, block)
     if block is None or targets is None or _counted(block) != shape.parameters:
@@ -120,11 +145,12 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
         stack=_stack(spec),
         method=spec.method.method,
         weight_dtype=spec.model.dtype,
-        micro_batch=sequences,
-        length=spec.data.max_length,
+        micro_batch=1 if joins_rows(spec) else sequences,
+        length=spec.data.max_length * (sequences if joins_rows(spec) else 1),
         checkpointing=training.gradient_checkpointing,
         attention=ATTENTIONS[spec.model.attn_implementation],
-        padded=sequences > 1,
+        # Rows in one sequence have a mask too: what each may see.
+        padded=sequences > 1 or joins_rows(spec),
         accumulates=training.gradient_accumulation_steps > 1,
         lora_rank=spec.method.lora_rank,
         lora_dropout=spec.method.lora_dropout,
@@ -147,18 +173,29 @@ def block_of(model: Model, shape: Shape) -> Block | None:
     family = FAMILIES.get(model.architecture or "")
     if family is None or model.intermediate_size is None:
         return None
+    routed = model.architecture in ROUTED
+    if routed and not (model.experts and model.experts_per_token and model.expert_size):
+        return None
     head_dim = shape.attention // shape.heads
     return Block(
         hidden=shape.hidden,
-        intermediate=shape.intermediate,
+        intermediate=model.intermediate_size,
         layers=shape.layers,
         heads=shape.heads,
         kv_heads=shape.key_value // head_dim,
         head_dim=head_dim,
         vocab=shape.vocabulary,
         tied=shape.tied,
-        qkv_bias=model.architecture == "qwen2",
-        qk_norm=model.architecture == "qwen3",
+        qkv_bias=model.architecture in QKV_BIAS,
+        qk_norm=model.architecture in QK_NORM,
+        experts=model.experts or 0 if routed else 0,
+        experts_per_token=model.experts_per_token or 0,
+        moe_intermediate=model.expert_size or 0,
+        shared_intermediate=model.shared_expert_size or 0,
+        adapts_experts=model.architecture in ADAPTED_EXPERTS,
+        float32_scores=model.architecture == "mixtral",
+        window=model.window or 0,
+        full_every=model.full_every or 0,
         family=family,
     )
 
@@ -168,10 +205,11 @@ def _stack(spec: Spec) -> Stack:
     deepspeed, half = spec.parallel.strategy in ZERO, spec.model.dtype != "float32"
     return Stack(
         loss_head="chunked",
-        optimizer=OPTIMIZERS[spec.training.optim],
+        optimizer=OPTIMIZERS.get(spec.training.optim, "adamw_fused"),
         autocast=half and not deepspeed,
         adapter_dtype=_adapter_dtype(spec),
-        quantised_sharded=spec.parallel.strategy == "fsdp",
+        adapter_input_cast=spec.method.use_dora,
+        quantised_sharded=spec.parallel.strategy in ("fsdp", "zero3"),
         sync_each_batch=spec.parallel.strategy == "fsdp",
         ddp_bucket_view=True,
         bucket_elements=BUCKET_ELEMENTS,
@@ -191,7 +229,7 @@ def _targets(spec: Spec, block: Block) -> tuple[str, ...] | None:
     if spec.method.method == "full" or spec.method.target_modules == "all-linear":
         return MATRICES
     wanted = {name.strip() for name in spec.method.target_modules.split(",") if name.strip()}
-    modules = {f"{matrix}_proj": matrix for matrix in matrix_widths(block)}
+    modules = {MODULES.get(matrix, f"{matrix}_proj"): matrix for matrix in matrix_widths(block)}
     if not wanted or not wanted <= set(modules):
         return None
     return tuple(matrix for module, matrix in modules.items() if module in wanted)

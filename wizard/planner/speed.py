@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wizard.facts import Device, Measured
+from wizard.planner.tape.experts import expert_factors, expert_sizes
+from wizard.planner.tape.layers import adapted, matrix_widths
 from wizard.planner.tape.setup import DTYPE_BYTES, Setup
 
 AMPERE, HOPPER, CONSUMER = "A100", "Hopper", "consumer"
@@ -194,6 +196,12 @@ def _layers_parameters(setup: Setup) -> int:
     return setup.block.layers * _layer_parameters(setup, _stored_mlp(setup))
 
 
+def _packed_parameters(setup: Setup) -> int:
+    """Elements that 4-bit formats take: all matrices of all layers but those of routed experts."""
+    widths = matrix_widths(setup.block).values()
+    return setup.block.layers * sum(width_in * width_out for width_in, width_out in widths)
+
+
 def _head_parameters(setup: Setup) -> int:
     return setup.block.vocab * setup.block.hidden
 
@@ -227,10 +235,10 @@ def _score_bytes(setup: Setup) -> float:
 
 
 def _adapter_widths(setup: Setup) -> int:
-    """Inputs and outputs of a layer's adapted matrices, added up."""
+    """Inputs and outputs of a layer's adapted matrices, added up; of experts only shared ones."""
     block = setup.block
     attention, key_value = _widths(setup)
-    mlp = _active_mlp(setup)
+    mlp = block.shared_intermediate if block.experts else block.intermediate
     each = {
         "q": block.hidden + attention,
         "k": block.hidden + key_value,
@@ -240,11 +248,22 @@ def _adapter_widths(setup: Setup) -> int:
         "up": block.hidden + mlp,
         "down": mlp + block.hidden,
     }
-    return 0 if _full(setup) else sum(each[name] for name in setup.lora_targets)
+    if _full(setup):
+        return 0
+    return sum(each.get(name, 0) for name in setup.lora_targets if adapted(setup, name))
 
 
 def _adapter_parameters(setup: Setup) -> int:
-    return setup.block.layers * setup.lora_rank * _adapter_widths(setup)
+    factors = [rows * columns for pair in expert_factors(setup) for rows, columns in pair]
+    return setup.block.layers * (setup.lora_rank * _adapter_widths(setup) + sum(factors))
+
+
+def _merged_bytes(setup: Setup) -> float:
+    """Adapted experts are added to their adapters as a whole: read once, written twice a pass."""
+    if not setup.adapts_experts:
+        return 0.0
+    experts = sum(rows * columns for rows, columns in expert_sizes(setup.block))
+    return 6 * experts * setup.block.layers * _passes(setup)
 
 
 def _adapter_flops(setup: Setup) -> float:
@@ -253,9 +272,11 @@ def _adapter_flops(setup: Setup) -> float:
 
 def _adapter_bytes(setup: Setup) -> float:
     """Casts of inputs where adapters are float32, scaling and adding of outputs."""
-    each = 10 if setup.stack.adapter_dtype == "float32" else 5
+    stack = setup.stack
+    copied = stack.adapter_dtype == "float32" and (stack.adapter_input_cast or not stack.autocast)
+    each = 10 if copied else 5
     elements = setup.block.layers * _adapter_widths(setup) * setup.tokens
-    return elements * each * (2 + _recomputed(setup))
+    return elements * each * (2 + _recomputed(setup)) + _merged_bytes(setup)
 
 
 def _elementwise_bytes(setup: Setup) -> float:
@@ -280,7 +301,7 @@ def _unpacked_bytes(setup: Setup) -> float:
     """A 4-bit weight is read and written as bfloat16 before each of its uses."""
     if setup.method != "qlora":
         return 0.0
-    return _layers_parameters(setup) * (NF4_BYTES + 2) * _passes(setup)
+    return _packed_parameters(setup) * (NF4_BYTES + 2) * _passes(setup)
 
 
 def _scored_tokens(setup: Setup) -> float:
@@ -337,9 +358,8 @@ def _trained_dtype(setup: Setup) -> str:
 
 def _base_bytes(setup: Setup) -> float:
     """Weights that travel where each rank holds a part: 4-bit ones travel packed."""
-    each = NF4_BYTES if setup.method == "qlora" else 2
-    rest = _parameters(setup) - _layers_parameters(setup)
-    return _layers_parameters(setup) * each + rest * 2
+    packed = _packed_parameters(setup) if setup.method == "qlora" else 0
+    return packed * NF4_BYTES + (_parameters(setup) - packed) * 2
 
 
 def _collective_bytes(setup: Setup, micro_steps: int) -> float:

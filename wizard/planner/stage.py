@@ -11,18 +11,21 @@ from engine.spec import STAGE_OF
 from wizard.answers import Answers
 from wizard.facts import Dataset, Facts, Model
 from wizard.planner.batch import Batch
-from wizard.planner.defaults import BYTE_VOCABULARY
+from wizard.planner.defaults import BYTE_VOCABULARY, LONGEST_DEFAULT
 from wizard.planner.ledger import Ledger
 
 LEARNT: Mapping[str, str] = {
     "sft": "the answers in its rows are learnt",
-    "pretrain": "its rows are plain text, of which every token is learnt",
+    "pretrain": "its rows are plain text, of which every token is learnt; they are packed into "
+    "blocks of max_length, so there are fewer or more blocks than rows",
     "dpo": "its rows have a chosen and a rejected answer; both pass through the model at once",
     "kto": "its rows have single answers, each labelled good or bad",
     "reward": "a model that scores answers; both of a pair pass through it at once, and its "
     "memory is counted with the head of words, which it has not",
 }
 TEXT_BLOCK = 2048
+PACKS_FILLED = 0.95
+"""Share of a pack that rows fill, where they are much shorter."""
 CHARS_PER_TOKEN = 4
 """Of English prose in a vocabulary made of words."""
 
@@ -34,6 +37,11 @@ def stage_of(facts: Facts, answers: Answers) -> str:
     return str(fixed) if fixed else STAGE_OF.get(facts.dataset.format or "", "sft")
 
 
+def unit_of(stage: str) -> str:
+    """What a pass of training is counted in."""
+    return "block" if stage == "pretrain" else "row"
+
+
 def as_trained(facts: Facts, answers: Answers) -> Facts:
     """Facts with the rows that a pass of training has: those not held out, or blocks of text."""
     assert facts.dataset is not None
@@ -41,6 +49,8 @@ def as_trained(facts: Facts, answers: Answers) -> Facts:
     data = facts.dataset
     if stage_of(facts, answers) == "pretrain":
         data = _blocks(data, facts.model, int(answers.fixed.get("max_length", TEXT_BLOCK)))
+    elif answers.fixed.get("packing"):
+        data = _packs(data, facts.model, answers.fixed.get("max_length"))
     share = float(answers.fixed.get("eval_split", 0.0))
     if share and data.rows > 1:
         held = min(data.rows - 1, max(1, round(share * data.rows)))
@@ -51,16 +61,30 @@ def as_trained(facts: Facts, answers: Answers) -> Facts:
 def _blocks(data: Dataset, model: Model, length: int) -> Dataset:
     """Text as the blocks that it is packed into; their number is an estimate."""
     length = min(length, model.max_positions or length)
-    bytewise = model.vocab_size is not None and model.vocab_size < BYTE_VOCABULARY
-    tokens = data.total_chars / (1 if bytewise else CHARS_PER_TOKEN) + data.rows
     return replace(
         data,
-        rows=max(1, math.ceil(tokens / length)),
+        rows=max(1, math.ceil(_tokens(data, model) / length)),
         longest_row_chars=length,
         longest_row_bytes=length,
         longest_row_tokens=length,
         most_turns=0,
     )
+
+
+def _tokens(data: Dataset, model: Model) -> float:
+    """Tokens of all rows, estimated: an end for each, and their text."""
+    bytewise = model.vocab_size is not None and model.vocab_size < BYTE_VOCABULARY
+    return data.total_chars / (1 if bytewise else CHARS_PER_TOKEN) + data.rows
+
+
+def _packs(data: Dataset, model: Model, max_length: int | None) -> Dataset:
+    """Rows as the packs that they are put into; their number is an estimate, and so is the text.
+
+    Rows stay as long as they are: `max_length` is decided by the longest.
+    """
+    length = max_length or min(LONGEST_DEFAULT, model.max_positions or LONGEST_DEFAULT)
+    packs = math.ceil(_tokens(data, model) / (length * PACKS_FILLED))
+    return replace(data, rows=max(1, min(data.rows, packs)))
 
 
 def decide_stage(ledger: Ledger, stage: str) -> None:
@@ -115,11 +139,20 @@ def decide_evaluation_rhythm(ledger: Ledger) -> None:
     reason = "with each checkpoint" if held else "there are no rows to evaluate on"
     ledger.decide("eval_steps", every, reason)
     reason = "the checkpoint with the least becomes the model" if held else reason
-    ledger.decide("metric_for_best_model", "eval_loss" if held else None, reason)
+    metric = ledger.decide("metric_for_best_model", "eval_loss" if held else None, reason)
+    more = None if metric is None else "loss" not in metric
+    reason = "more of it is better" if more else "less of it is better" if held else reason
+    ledger.decide("greater_is_better", more, reason)
 
 
 def suits(batch: Batch, stage: str, fixed: Mapping[str, Any]) -> Batch:
-    """Micro-batches that the stage can train: KTO compares each row with another beside it."""
+    """Micro-batches that the stage can train: KTO compares each row with another beside it.
+
+    A pack is as long as a micro-batch should be: two in one sequence would score each other's
+    tokens only to leave them out, at four times the work.
+    """
+    if fixed.get("packing"):
+        return replace(batch, micros=batch.micros[-1:])
     if stage != "kto" or fixed.get("loss_type", "kto") != "kto":
         return batch
     return replace(batch, micros=tuple(size for size in batch.micros if size > 1) or batch.micros)

@@ -8,11 +8,16 @@ from engine import rules
 from engine.spec import ZERO_STAGES, Spec
 from wizard.answers import Answers
 from wizard.facts import Facts
-from wizard.planner import defaults
+from wizard.planner import defaults, recipe
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import ADAPTER_SETTINGS
+from wizard.planner.recipe import ATTENTION, EVERYTHING
+from wizard.planner.simulated import ADAPTED_EXPERTS
 from wizard.problem import Problem
 from wizard.wording import counted, gib
+
+RATE_TIMES = 50
+"""Times the usual learning rate from which one is told; a search tries less."""
 
 
 def problems(
@@ -25,15 +30,22 @@ def problems(
     lacks = facts.software.cpu_adam_lacks or ()
     if lacks and steps_on_host(spec):
         found.append(_no_cpu_adam(lacks))
+    found += _own_code(spec)
     unused = ADAPTER_SETTINGS & set(answers.preset_settings)
     if unused and spec.method.method == "full":
         found.append(_not_carried(sorted(unused), answers))
+    if architecture(facts) in ADAPTED_EXPERTS:
+        found += _no_dropout(spec)
     most_tokens = defaults.most_tokens(spec, facts)
     if spec.parallel.offload != "none" and facts.host.memory_available_bytes is None:
         found.append(_unknown_host(host_bytes))
+    if facts.dataset is not None:
+        found += facts.dataset.warnings
+    if spec.training.learning_rate > RATE_TIMES * _usual_rate(spec, facts):
+        found.append(_high_rate(spec.training.learning_rate, _usual_rate(spec, facts)))
     if steps < FEWEST_STEPS:
         found.append(_few(steps))
-    if most_tokens > spec.data.max_length:
+    if most_tokens > spec.data.max_length and spec.method.stage != "pretrain":
         found.append(_may_be_cut(spec.data.max_length, most_tokens))
     positions = facts.model.max_positions if facts.model else None
     if positions is not None and spec.data.max_length > positions:
@@ -42,6 +54,51 @@ def problems(
     if spec.parallel.device_kind == "cpu" and answers.fixed.get("device_kind") != "cpu":
         found += [p for p in facts.problems if p.severity == "error" and p.exit_code == 6]
     return found
+
+
+def _usual_rate(spec: Spec, facts: Facts) -> float:
+    """The rate that the planner would take."""
+    method, parameters = spec.method.method, facts.model.parameters if facts.model else None
+    rate = recipe.stage_rate(spec.method.stage, method) or recipe.learning_rate(method, parameters)
+    return rate.value
+
+
+def _high_rate(value: float, usual: float) -> Problem:
+    return Problem(
+        what=f"{value:g} is {value / usual:,.3g} times the usual {usual:g}: the loss will hardly "
+        "stay finite",
+        where="learning_rate",
+        fix=f"learning_rate={usual:g}, unless you mean it",
+        severity="warning",
+    )
+
+
+def architecture(facts: Facts) -> str | None:
+    """`model_type` of the model that is planned for."""
+    return facts.model.architecture if facts.model else None
+
+
+def _no_dropout(spec: Spec) -> list[Problem]:
+    """What PEFT refuses of an adapter on routed experts."""
+    method = spec.method
+    if method.method == "full" or method.target_modules != EVERYTHING:
+        return []
+    asked = [
+        name
+        for name, wanted in (
+            ("lora_dropout", method.lora_dropout > 0),
+            ("use_dora", method.use_dora),
+        )
+        if wanted
+    ]
+    return [
+        Problem(
+            what=f"PEFT has no {name} for adapters on routed experts",
+            where=name,
+            fix=f"leave it out, or target_modules={ATTENTION}",
+        )
+        for name in asked
+    ]
 
 
 def _beyond_positions(max_length: int, positions: int) -> Problem:
@@ -86,6 +143,18 @@ def _absent_packages(spec: Spec, facts: Facts) -> list[Problem]:
         )
         for package, why in rules.packages(spec).items()
         if facts.software.versions.get(package, "") is None
+    ]
+
+
+def _own_code(spec: Spec) -> list[Problem]:
+    return [
+        Problem(
+            what=f"code of yours runs: {kind} from {', '.join(named)}",
+            where=f"plugins.{kind}",
+            fix="a copy of the file is kept with the run",
+            severity="info",
+        )
+        for kind, named in spec.plugins.named.items()
     ]
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine.rows import files, formats, sources
 from engine.rows.formats import FORMATS, RowFormat
-from engine.rows.sources import Reading, Source
-from engine.rows.values import DataError, Numbered, RowError
+from engine.rows.sources import HubSet, Reading, Source
+from engine.rows.values import DataError, Judged, Numbered, RowError
+from engine.spec import STAGE_FORMAT, STAGE_OF, all_labelled, wrong_stage
 from wizard import paths
 from wizard.facts import Dataset
+from wizard.probe import hubset
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
 from wizard.problem import Problem, ProblemError
+from wizard.wording import counted
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+KTO = formats.format_named("kto")
 KEPT_PROBLEMS = 20
 KEPT_ROWS = 5
 GIVE = "give JSON Lines, JSON, CSV, Parquet or a folder that `datasets` saved"
@@ -27,75 +31,104 @@ GIVE = "give JSON Lines, JSON, CSV, Parquet or a folder that `datasets` saved"
 def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Dataset:
     """Facts of the data sets that `data` names; bad rows become Problems with their line.
 
-    `settings` are those of the spec that say how rows are read. Raises ProblemError (exit code 4)
-    when a set as a whole cannot be used.
+    `settings` are those of the spec that say how rows are read. Without a stage among them, the
+    first row tells it. Raises ProblemError (exit code 4) when a set as a whole cannot be used.
     """
     asked = settings or {}
     found, reading = _asked(data, asked)
-    counted = _Count(reading=reading)
+    count = _Count(
+        reading=reading,
+        stage=asked.get("stage"),
+        as_they_are=asked.get("preprocessor") is not None,
+    )
     rows, empty = 0, []
     for source in found:
-        _check(source.path)
-        before = counted.rows
-        try:
-            counted.begin(source, asked.get("data_format"), several=len(found) > 1)
-            for numbered in files.rows(source.path):
-                counted.add(numbered)
-        except DataError as error:
-            raise _unreadable(source, error) from None
-        except OSError as error:
-            why = f"cannot be read: {error.strerror}"
-            raise _refused(why, str(source.path), "check the disk") from None
-        taken = source.rows_of(counted.rows - before)
+        before, named = count.rows, len(count.problems)
+        count.begin(asked.get("data_format"))
+        for path in source.parts:
+            _check(path)
+            _read(count, path, several=len(found) > 1 or len(source.parts) > 1)
+        taken = source.rows_of(count.rows - before)
+        if before and count.rows == before and named < len(count.problems):
+            why = f"none of its rows can be used; {count.problems[named]}"
+            raise _refused(why, str(source.path), "repair it, or leave it out")
         rows += taken
         empty += [] if taken else [source]
-    _check_rows(data, counted)
+    _check_rows(data, count)
     for source in empty:
         raise _refused("gives no row", sources.spelt([source]), "raise its weight, or leave it out")
     return Dataset(
         path=data,
-        format=counted.formats.pop() if len(counted.formats) == 1 else None,
+        format=count.formats.pop() if len(count.formats) == 1 else None,
         rows=rows,
-        dropped_rows=counted.dropped_rows,
-        disk_bytes=sum(files.disk_bytes(source.path) for source in found),
-        longest_row_chars=counted.longest_row_chars,
-        longest_row_bytes=counted.longest_row_bytes,
-        longest_row_tokens=counted.longest_row_tokens,
-        most_turns=counted.most_turns,
-        total_chars=counted.total_chars,
-        problems=tuple(counted.problems),
-        first_rows=tuple(counted.first_rows),
+        usable_rows=count.rows,
+        dropped_rows=count.dropped_rows,
+        disk_bytes=sum(map(files.source_bytes, found)),
+        longest_row_chars=count.longest_row_chars,
+        longest_row_bytes=count.longest_row_bytes,
+        longest_row_tokens=count.longest_row_tokens,
+        most_turns=count.most_turns,
+        total_chars=count.total_chars,
+        problems=tuple(count.problems),
+        warnings=tuple(count.labels.warnings(data)),
+        first_rows=tuple(count.first_rows),
     )
 
 
-def absolute_data(data: str) -> str:
+def _read(count: _Count, path: Path, *, several: bool) -> None:
+    try:
+        count.open(path, several=several)
+        for numbered in files.rows(path):
+            count.add(numbered)
+    except DataError as error:
+        raise _unreadable(path, error) from None
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+        raise _refused(why, str(path), "check the disk") from None
+
+
+def absolute_data(data: str, *, hub: bool = False) -> str:
     """The same sets with absolute paths: a run starts in its own folder.
 
-    Raises ProblemError (exit code 4) for what cannot be a path.
+    A set on a hub is fetched and named with its commit. With `hub` a name such as `org/name` that
+    is no file is one, too. Raises ProblemError (exit code 4) for what cannot be a path.
     """
     named = _sources(data)
-    for source in named:
-        _refuse_hub_id(source.path)
-    found = [
-        Source(path=_expanded(str(source.path)), rows=source.rows, weight=source.weight)
-        for source in named
-    ]
-    return sources.spelt(found)
+    return sources.spelt([replace(source, path=_located(source, hub)) for source in named])
+
+
+def _located(source: Source, hub: bool) -> Path:
+    name = str(source.path)
+    if sources.exists(source.path):
+        return _expanded(name)
+    if hub and HUB_ID.fullmatch(name.partition(":")[0].partition("@")[0]):
+        name = f"hf:{name}"
+    if _hub_set(name) is not None:
+        return Path(hubset.fetched(name)[0])
+    _refuse_hub_id(source.path)
+    return _expanded(name)
+
+
+def _hub_set(name: str) -> HubSet | None:
+    try:
+        return sources.hub_set(name)
+    except DataError as error:
+        raise _refused(error.what, "--data", error.fix) from None
 
 
 def _refuse_hub_id(path: Path) -> None:
-    """A data set on a hub is not read there: its rows are checked before a run is planned."""
+    """No hub is asked unless the user says so."""
     known = HUB_ID.fullmatch(str(path)) and not path.suffix
     if known and not sources.exists(path) and not sources.exists(path.parent):
         raise _refused(
-            "no such file, and data sets are not fetched from a hub",
+            "no such file, and no hub is asked unless you say so",
             str(path),
-            f"`hf download --repo-type dataset {path} --local-dir DIR`, then give its files",
+            f"write hf:{path} or --hub for the data set of that name, ms:{path} for ModelScope's",
         )
 
 
 def _asked(data: str, settings: Mapping[str, Any]) -> tuple[tuple[Source, ...], Reading]:
-    found = _sources(data)
+    found = tuple(map(_with_files, _sources(data)))
     names = [settings.get(name) for name in ("columns", "model_name", "model_author")]
     try:
         return found, sources.reading(*names)
@@ -114,8 +147,53 @@ def _sources(data: str) -> tuple[Source, ...]:
         raise _refused(error.what, "--data", error.fix) from None
 
 
+def _with_files(source: Source) -> Source:
+    """A set on a hub with its files, fetched now if need be."""
+    if sources.exists(source.path) or _hub_set(str(source.path)) is None:
+        return source
+    return replace(source, files=hubset.fetched(str(source.path))[1])
+
+
 def _expanded(path: str) -> Path:
     return paths.expanded(path, "--data", exit_code=4).absolute()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Labels:
+    """What labels say which rows are judged by, or seem to be."""
+
+    good: int = 0
+    bad: int = 0
+    odd: int = 0
+    """Rows whose label judges nothing, so that they are read as other rows."""
+    first_odd: object = None
+
+    def add(self, row: Any, content: object) -> None:
+        """Count a row's label, if it has one."""
+        if isinstance(content, Judged):
+            self.good += content.label
+            self.bad += not content.label
+        elif "label" in row and KTO.recognises(row):
+            self.first_odd = self.first_odd if self.odd else row["label"]
+            self.odd += 1
+
+    def warnings(self, data: str) -> Iterator[Problem]:
+        """What a run would not tell, or only once it has begun."""
+        if self.good + self.bad and not (self.good and self.bad):
+            yield Problem(
+                what=all_labelled("good" if self.good else "bad"),
+                where=data,
+                fix="stage=kto needs both kinds; stage=sft learns answers without a label",
+                severity="warning",
+            )
+        if self.odd:
+            yield Problem(
+                what=f"{counted(self.odd, 'row')} with a `label` such as {self.first_odd!r:.40}, "
+                "which is neither true nor false: the label is not used, the answers are learnt",
+                where=data,
+                fix="stage=kto learns from labels that are true or false",
+                severity="warning",
+            )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -123,6 +201,9 @@ class _Count:
     """What has been seen so far."""
 
     reading: Reading
+    stage: str | None = None
+    as_they_are: bool = False
+    """Rows are read by the user's own code first, so that any text in them counts."""
     where: str = ""
     unit: str = "line"
     row_format: RowFormat | None = None
@@ -136,14 +217,19 @@ class _Count:
     most_turns: int = 0
     total_chars: int = 0
     problems: list[Problem] = field(default_factory=list)
+    labels: _Labels = field(default_factory=lambda: _Labels())
     first_rows: list[Mapping[str, object]] = field(default_factory=list)
 
-    def begin(self, source: Source, data_format: str | None, *, several: bool) -> None:
+    def begin(self, data_format: str | None) -> None:
         """From here on rows are those of another set."""
-        named = data_format if data_format not in (None, "auto") else None
+        named = STAGE_FORMAT.get(self.stage or "")
+        named = named or (data_format if data_format not in (None, "auto") else None)
         self.row_format = formats.format_named(named) if named else None
-        self.unit = files.file_type(source.path).unit
-        self.where = f"{source.path}, " if several else ""
+
+    def open(self, path: Path, *, several: bool) -> None:
+        """From here on rows are those of another file."""
+        self.unit = files.file_type(path).unit
+        self.where = f"{path}, " if several else ""
 
     def add(self, numbered: Numbered) -> None:
         """Count a row."""
@@ -172,10 +258,18 @@ class _Count:
     def _texts(self, row: Any) -> Sequence[str]:
         if isinstance(row, RowError):
             raise row
+        if self.as_they_are:
+            return tuple(_texts_in(row))
         row = self.reading.row(row)
-        self.row_format = self.row_format or formats.format_of(row)
-        self.formats.add(self.row_format.name)
-        return formats.read(row, self.row_format).texts()
+        known = self.row_format = self.row_format or formats.format_of(row)
+        content = formats.read(row, known)
+        self.stage = self.stage or STAGE_OF.get(known.name, "sft")
+        wrong = wrong_stage(known.name, self.stage)
+        if wrong:
+            raise RowError(wrong)
+        self.formats.add(known.name)
+        self.labels.add(row, content)
+        return content.texts()
 
     def _drop(self, line: int, what: str) -> None:
         self.dropped_rows += 1
@@ -183,6 +277,18 @@ class _Count:
             where = f"{self.where}{self.unit} {line}"
             problem = Problem(what=what, where=where, severity="warning", exit_code=4)
             self.problems.append(problem)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Every text inside a row of any form."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts_in(inner)
 
 
 def _check(path: Path) -> None:
@@ -200,27 +306,29 @@ def _check(path: Path) -> None:
         raise _refused("the file is empty", str(path), "give a file with rows")
 
 
-def _unreadable(source: Source, error: DataError) -> ProblemError:
-    where = str(source.path)
+def _unreadable(path: Path, error: DataError) -> ProblemError:
+    where = str(path)
     if error.line is not None:  # then its first bytes could be read
-        where += f", {files.file_type(source.path).unit} {error.line}"
+        where += f", {files.file_type(path).unit} {error.line}"
     return _refused(error.what, where, error.fix)
 
 
-def _check_rows(data: str, counted: _Count) -> None:
-    if counted.rows and counted.reading.columns and not counted.renamed_rows:
-        raise _refused(counted.reading.unused(), data, "name the columns as the file does")
-    if counted.rows:
+def _check_rows(data: str, count: _Count) -> None:
+    if count.rows and count.reading.columns and not count.renamed_rows:
+        raise _refused(count.reading.unused(), data, "name the columns as the file does")
+    if count.rows:
         return
-    if not counted.dropped_rows:
+    if not count.dropped_rows:
         raise _refused("the file has no rows", data, "give a file with rows")
-    first, bad = counted.problems[0], counted.dropped_rows
+    first, bad = count.problems[0], count.dropped_rows
     nothing = "its one row cannot be used" if bad == 1 else f"none of its {bad:,} rows can be used"
     needed = ", ".join(known.in_words() for known in FORMATS)
     raise _refused(
         f"{nothing}; {first.where}: {first.what}",
         data,
-        f"a row needs {needed}; --set columns=ours=theirs names other columns",
+        ""
+        if "set stage=" in first.what
+        else f"a row needs {needed}; --set columns=ours=theirs names other columns",
     )
 
 

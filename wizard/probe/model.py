@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wizard import paths
-from wizard.facts import Model
+from wizard.facts import Model, module_name
 from wizard.probe import catalog
 from wizard.probe.environment import hub_cache
 from wizard.probe.weights import read_weights
@@ -24,14 +24,23 @@ INTERMEDIATE = ("intermediate_size", "n_inner", "ffn_dim")
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 HEADS = ("num_attention_heads", "n_head")
 POSITIONS = ("max_position_embeddings", "n_positions")
-OTHER_COUNTS = ("num_key_value_heads", "head_dim", "vocab_size")
-COUNTS = (*HIDDEN, *INTERMEDIATE, *LAYERS, *HEADS, *POSITIONS, *OTHER_COUNTS)
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+EXPERT_SIZE, SHARED_SIZE = "moe_intermediate_size", "shared_expert_intermediate_size"
+OTHER_COUNTS = (
+    "num_key_value_heads", "head_dim", "vocab_size", "num_experts_per_tok", "sliding_window",
+    EXPERT_SIZE, SHARED_SIZE,
+)  # fmt: skip
+COUNTS = (*HIDDEN, *INTERMEDIATE, *LAYERS, *HEADS, *POSITIONS, *EXPERTS, *OTHER_COUNTS)
+FULL_EVERY = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2}
+"""Architectures whose older configurations leave the kinds of layers to the library."""
 WORDS = ("model_type", "dtype", "torch_dtype")
 FLAGS = ("tie_word_embeddings",)
 
 
-def read_model(name: str) -> Model:
+def read_model(name: str, *, hub: bool = False) -> Model:
     """Facts of a model: a local folder, a hub id in the local cache, or the shipped table.
+
+    `hub` asks the hub about one that is in none of them.
 
     Raises ProblemError, saying what to do, when there is no such model or it cannot be used.
     """
@@ -47,6 +56,10 @@ def read_model(name: str) -> Model:
     cached = cached_folder(name, os.environ)
     if cached is not None:
         return _from_folder(name, cached)
+    if hub and catalog.model(name) is None:
+        from wizard.probe.hub import read_hub_model  # which reads a configuration as is done here
+
+        return read_hub_model(name, os.environ)
     return _from_table(name)
 
 
@@ -73,11 +86,22 @@ def _from_folder(name: str, folder: Path) -> Model:
         quantized=quantized,
         vision=_vision(config),
         has_chat_template=_has_chat_template(folder),
+        modules=_modules(weights.dimensions, 1),
+        matrices=_modules(weights.dimensions, 2),
         disk_bytes=weights.file_bytes,
         licence=_licence(folder),
         source="safetensors headers",
         **_shape(text),
     )
+
+
+def _modules(tensors: Mapping[str, int], least: int) -> tuple[str, ...]:
+    """Modules that have a tensor of so many dimensions, or more.
+
+    None are named where there are experts, which the library joins while it loads them.
+    """
+    names = {module_name(n.rpartition(".")[0]) for n, size in tensors.items() if size >= least}
+    return () if any("expert" in name for name in names) else tuple(sorted(filter(None, names)))
 
 
 def of_config(name: str, config: Mapping[str, Any], **known: Any) -> Model:
@@ -171,8 +195,41 @@ def _shape(text: Mapping[str, Any]) -> dict[str, Any]:
         "vocab_size": vocabulary,
         "embedding_parameters": hidden * vocabulary if hidden and vocabulary else None,
         "max_positions": _count(text, *POSITIONS),
+        **_experts(text),
+        **windows(text.get("model_type"), _window(text), text.get("layer_types")),
         "dtype": text.get("dtype") or text.get("torch_dtype"),
     }
+
+
+def _experts(text: Mapping[str, Any]) -> dict[str, int | None]:
+    """What a configuration says of routed experts; one without an own width has that of the MLP."""
+    experts = _count(text, *EXPERTS)
+    if experts is None:
+        return {}
+    return {
+        "experts": experts,
+        "experts_per_token": _count(text, "num_experts_per_tok"),
+        "expert_size": _count(text, EXPERT_SIZE, *INTERMEDIATE),
+        "shared_expert_size": _count(text, SHARED_SIZE),
+    }
+
+
+def _window(text: Mapping[str, Any]) -> int | None:
+    """The window that layers really have: Qwen's configurations name one that is switched off."""
+    used = text.get("use_sliding_window", not str(text.get("model_type")).startswith("qwen"))
+    return _count(text, "sliding_window") if used else None
+
+
+def windows(architecture: str | None, window: int | None, kinds: object = None) -> dict[str, Any]:
+    """The window, and after how many layers one looks at all tokens; `kinds` name each layer's."""
+    if window is None:
+        return {}
+    if not isinstance(kinds, list):
+        return {"window": window, "full_every": FULL_EVERY.get(architecture or "")}
+    whole = [number for number, kind in enumerate(kinds, 1) if kind == "full_attention"]
+    if len(whole) == len(kinds):
+        return {}
+    return {"window": window, "full_every": whole[0] if whole else None}
 
 
 def _count(text: Mapping[str, Any], *names: str) -> int | None:
@@ -233,6 +290,7 @@ def _from_table(name: str) -> Model:
         value = catalog.number(row, column)
         return None if value is None else int(value)
 
+    experts, inside = count("experts"), count("intermediate_size")
     return Model(
         name=row["name"],
         path=None,
@@ -240,13 +298,17 @@ def _from_table(name: str) -> Model:
         parameters=count("parameters"),
         embedding_parameters=count("embedding_parameters"),
         hidden_size=count("hidden_size"),
-        intermediate_size=count("intermediate_size"),
+        intermediate_size=inside,
         num_layers=count("num_layers"),
         num_heads=count("num_heads"),
         num_kv_heads=count("num_kv_heads"),
         head_dim=count("head_dim"),
         vocab_size=count("vocab_size"),
         max_positions=count("max_positions"),
+        experts=experts,
+        experts_per_token=count("experts_per_token"),
+        expert_size=count("expert_size") or (inside if experts else None),
+        **windows(row["architecture"], count("window")),
         tied_embeddings={"yes": True, "no": False}.get(row["tied_embeddings"]),
         dtype=row["dtype"] or None,
         gated={"yes": True, "likely": True, "no": False}.get(row["gated"]),
@@ -261,7 +323,8 @@ def _unknown(name: str) -> ProblemError:
     return _refused(
         "not a folder here, not in the local hub cache and not in the table of known models",
         name,
-        f"{hint}download it (hf download {name}), then give its folder",
+        f"{hint}--hub asks the hub, as in `tunewright model show {name} --hub`; or download it (hf "
+        f"download {name}), then give its folder",
     )
 
 

@@ -24,6 +24,8 @@ class Weights:
     parameters: int
     """All elements; a tied output head that is stored as well is counted once."""
     file_bytes: int
+    dimensions: Mapping[str, int]
+    """Name of each tensor → its dimensions."""
 
 
 def read_weights(folder: Path, *, tied: bool) -> Weights:
@@ -41,7 +43,9 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
         if not (tied and name in OUTPUT_HEADS and len(shapes) > 1)
     }
     return Weights(
-        parameters=sum(counted.values()), file_bytes=sum(p.stat().st_size for p in files)
+        parameters=sum(counted.values()),
+        file_bytes=sum(p.stat().st_size for p in files),
+        dimensions={name: len(shape) for name, shape in shapes.items()},
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.events import EXIT_MEANING
 from wizard import __version__, wording
+from wizard.dashboard.compared import compared
 from wizard.dashboard.fields import number
 from wizard.dashboard.finding import Finding
 from wizard.dashboard.state import RankState, RunState
@@ -111,36 +112,16 @@ def _outcome(state: RunState) -> str:
 
 def _against(view: View, result: object) -> str:
     """Predicted beside measured; the finished run's own figures where it wrote them."""
-    measured = _mapping(_mapping(result).get("measured"))
-    peaks = measured.get("memory_peak_bytes")
-    told = [p for p in peaks if isinstance(p, int | float)] if isinstance(peaks, list) else []
-    ranks = view.state.ranks.values()
-    told = told or [rank.peak_bytes for rank in ranks if rank.peak_bytes is not None]
-    speed = number(measured, "tokens_per_second") or view.state.tokens_per_second
-    step = number(measured, "step_seconds") or view.state.step_seconds
-    plan = view.plan
     rows = [
-        _compared("peak memory of a rank", plan.memory_bytes, max(told, default=None), wording.gib),
-        _compared("tokens a second", plan.tokens_per_second, speed, wording.count),
-        _compared("seconds of a step", plan.step_seconds, step, "{:.2f}".format),
-        _compared("steps", plan.steps, view.state.step, wording.count),
+        (one.name, one.told(one.predicted), one.told(one.measured), one.off)
+        for one in compared(view.state, view.plan, result)
     ]
-    head = ("", "predicted", "measured", "difference")
+    head = ("", "predicted", "measured", "error")
     note = (
-        "<p>Predicted tokens count padding, measured ones do not; a predicted step is one of the "
-        "longest rows.</p>"
+        "<p>error: how far measured is above (+) or below (-) predicted, in percent of predicted. "
+        "With padding, the rows of a batch count as long as its longest, as in the prediction.</p>"
     )
-    return _section("Predicted and measured", _table(head, [r for r in rows if r]) + note)
-
-
-def _compared(
-    name: str, predicted: float | None, measured: float | None, word: Any
-) -> tuple[str, ...]:
-    if predicted is None and measured is None:
-        return ()
-    off = "" if not predicted or measured is None else f"{100 * (measured / predicted - 1):+.0f} %"
-    cells = ["" if value is None else word(value) for value in (predicted, measured)]
-    return (name, *cells, off)
+    return _section("Predicted and measured", _table(head, rows) + note)
 
 
 def _plots(state: RunState) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ def answers_of(folder: Path) -> Answers:
     spec.toml cannot be used.
     """
     spec = read_spec(folder)
+    _refuse_foreign_code(spec, folder)
     values, planned = settings_of(spec), _planned(folder)
     fixed = {
         key: value
@@ -29,6 +31,23 @@ def answers_of(folder: Path) -> Answers:
         if key not in NOT_KEPT and _is_fixed(key, value, planned.get(key))
     }
     return Answers(model=spec.model.model, data=spec.data.data, settings=_checked(fixed))
+
+
+def _refuse_foreign_code(spec: Spec, folder: Path) -> None:
+    """Code that another user's run names is not run by planning that run again.
+
+    Raises ProblemError.
+    """
+    if spec.plugins.named and folder.stat().st_uid != os.getuid():
+        kind, named = next(iter(spec.plugins.named.items()))
+        raise ProblemError(
+            Problem(
+                what=f"this run is another user's, and runs code: {named[0]}",
+                where=f"plugins.{kind}",
+                fix="plan it yourself, with --set for code that you have read",
+                exit_code=2,
+            )
+        )
 
 
 def read_spec(folder: Path) -> Spec:

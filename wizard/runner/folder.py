@@ -6,6 +6,7 @@ import difflib
 import errno
 import json
 import os
+import shlex
 import shutil
 import socket
 import tempfile
@@ -29,7 +30,10 @@ from engine.events import (
 from wizard import paths
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
+from wizard.runner.nodes import FIRST, title
 
+TESTED = "tested"
+"""Phase of a run that has passed its smoke test and done nothing else."""
 ENDINGS: Mapping[int, str] = {EXIT_OK: "done", EXIT_STOPPED: "stopped"}
 TAIL_BYTES = 64 * 1024
 MODES = {"run.sh": 0o700}
@@ -64,6 +68,8 @@ class RunSummary:
         """What it does or how it ended."""
         if self.lost:
             return "lost: this machine was restarted" if self.rebooted else "lost"
+        if self.phase == TESTED:
+            return "its smoke test passed"
         if self.alive or self.exit_code is None:
             return self.phase
         return f"{self.exit_code}: {self.message or EXIT_MEANING.get(self.exit_code, 'failed')}"
@@ -170,7 +176,7 @@ def _cannot_write(root: Path, folder: Path, error: OSError) -> ProblemError:
         Problem(
             what=f"cannot make the run folder: {reason}",
             where=str(root),
-            fix="name another folder with --output",
+            fix="name another folder with --runs",
         )
     )
 
@@ -178,15 +184,18 @@ def _cannot_write(root: Path, folder: Path, error: OSError) -> ProblemError:
 def list_runs(root: Path) -> tuple[RunSummary, ...]:
     """Runs under root: living ones first, then the newest."""
     try:
-        folders = [entry for entry in root.iterdir() if _is_run(entry)]
+        folders = [run for entry in root.iterdir() if (run := _run_in(entry)) is not None]
     except OSError:
         return ()
     runs = [summary(folder) for folder in folders]
     return tuple(sorted(runs, key=lambda run: (not run.alive, -(run.updated or 0.0), run.name)))
 
 
-def _is_run(folder: Path) -> bool:
-    return not folder.name.startswith(".") and (folder / "run.sh").is_file()
+def _run_in(folder: Path) -> Path | None:
+    """The run that a folder is; of one of several machines, the folder of the first."""
+    if folder.name.startswith("."):
+        return None
+    return next((run for run in (folder, folder / FIRST) if (run / "run.sh").is_file()), None)
 
 
 def summary(folder: Path) -> RunSummary:
@@ -199,9 +208,11 @@ def summary(folder: Path) -> RunSummary:
     launch = read_json(folder / "launch.json")
     started, rank = bool(launch), state.get("failed_rank")
     return RunSummary(
-        name=folder.name,
+        name=title(folder),
         folder=folder,
-        phase=_text(state, "phase") or ("unknown" if started else "not started"),
+        phase=TESTED
+        if code == EXIT_OK and only_tested(folder)
+        else _text(state, "phase") or ("unknown" if started else "not started"),
         exit_code=code,
         alive=alive,
         updated=unix_seconds(state.get("updated")),
@@ -211,6 +222,25 @@ def summary(folder: Path) -> RunSummary:
         rebooted=launch.get("host") == socket.gethostname()
         and launch.get("boot_id") != process.boot_id(),
     )
+
+
+def check_started(folder: Path) -> None:
+    """Raise ProblemError for a run that was written and never started."""
+    signs = ("launch.json", "state.json", "result.json", "model", "checkpoints")
+    if any((folder / sign).exists() for sign in signs) or any(folder.glob("events/*.jsonl")):
+        return
+    raise ProblemError(
+        Problem(
+            what="this run was never started",
+            where=str(folder),
+            fix=f"start it: bash {shlex.quote(str(folder / 'run.sh'))}",
+        )
+    )
+
+
+def only_tested(folder: Path) -> bool:
+    """Whether all that a run has done so far is a smoke test."""
+    return (folder / "smoke.json").exists() and not (folder / "result.json").exists()
 
 
 def _text(state: Mapping[str, Any], key: str) -> str:
@@ -275,8 +305,8 @@ def find_run(root: Path, name_or_path: str | None) -> Path:
     if name_or_path is None:
         return _first_run(root)
     for folder in (root / name_or_path, paths.expanded(name_or_path)):
-        if _is_run(folder.absolute()):
-            return folder.absolute()
+        if (found := _run_in(folder.absolute())) is not None:
+            return found
     names = [run.name for run in list_runs(root)]
     near = difflib.get_close_matches(name_or_path, names, n=1, cutoff=0.4)
     raise ProblemError(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from wizard.dashboard.state import RunState, fold_all, with_present, with_status
 from wizard.runner.folder import is_alive, read_json
+from wizard.runner.nodes import title
 from wizard.runner.streams import GLANCE_BYTES, Event, Streams
 
 BATCH_EVENTS = 512
@@ -22,7 +23,7 @@ class Follower:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._streams = Streams(folder)
-        self._state = RunState(name=folder.name)
+        self._state = RunState(name=title(folder))
         self._unread: Iterator[Event] | None = None
         self._glance: _Glance | None = None
         self._begun = False
@@ -72,7 +73,7 @@ class _Glance:
 
     def __init__(self, folder: Path) -> None:
         self._streams = Streams(folder)
-        self._state = fold_all(RunState(name=folder.name), self._streams.ends())
+        self._state = fold_all(RunState(name=title(folder)), self._streams.ends())
 
     def state(self, past: RunState, share: float) -> RunState:
         """The newest state, and as much of its history as was read."""
@@ -84,7 +85,7 @@ def frames(folder: Path, most: int = 200) -> tuple[RunState, ...]:
     """States of a run that ended, from its beginning to its end, about as many events apart."""
     streams = Streams(folder)
     batch = max(1, streams.size_bytes() // (250 * most))
-    state, unread = RunState(name=folder.name), streams.merged()
+    state, unread = RunState(name=title(folder)), streams.merged()
     found: list[RunState] = []
     while events := list(islice(unread, batch)):
         state = fold_all(state, events)

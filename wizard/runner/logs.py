@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from wizard.runner.nodes import all_nodes, is_node, place_of
+
 TAIL_BYTES = 64 * 1024
 MOST_FILES = 16
 """Of all ranks' logs, those that were written to last."""
@@ -23,14 +25,20 @@ def tail(folder: Path, rank: int | Literal["all"] | None, lines: int) -> tuple[s
 
 
 def _of_all(folder: Path, lines: int) -> tuple[str, ...]:
-    found = [p for p in (folder / "logs").glob("*/attempt_*/*/std*.log") if _changed(p)[0]]
+    logs = [path for node in all_nodes(folder) for path in node.glob("logs/*/attempt_*/*/std*.log")]
+    found = [path for path in logs if _changed(path)[0]]
     newest = sorted(found, key=_changed)[-MOST_FILES:]
     merged = [
-        f"[{path.parent.name}] {line}"
+        f"[{_owner(path, several=is_node(folder))}] {line}"
         for path in newest
         for line in _last_lines(path, max(lines // len(newest), 3))
     ]
     return tuple(merged[-lines:])
+
+
+def _owner(path: Path, *, several: bool) -> str:
+    """Whose log it is: the rank's number on its machine, and that one where there are several."""
+    return f"{path.parents[4].name} {path.parent.name}" if several else path.parent.name
 
 
 def _last_lines(path: Path, lines: int) -> tuple[str, ...]:
@@ -48,6 +56,8 @@ def _last_lines(path: Path, lines: int) -> tuple[str, ...]:
 
 def newest(folder: Path, rank: int | None) -> Path | None:
     """The log that says most about the present; None while there is none."""
+    if rank is not None:
+        folder, rank = place_of(folder, rank)
     logs = folder / "logs"
     patterns = (
         ("launcher.log", "*-training.log")
@@ -56,6 +66,12 @@ def newest(folder: Path, rank: int | None) -> Path | None:
     )
     found = [path for pattern in patterns for path in logs.glob(pattern)]
     return max(found, key=_changed, default=None)
+
+
+def ranks(folder: Path) -> tuple[int, ...]:
+    """The ranks that have a log, in order."""
+    names = {path.name for path in (folder / "logs").glob("*/attempt_*/*") if path.is_dir()}
+    return tuple(sorted(int(name) for name in names if name.isdecimal()))
 
 
 def _changed(path: Path) -> tuple[bool, float]:

@@ -34,11 +34,11 @@ ANYBODY = frozenset({"root", "user", "ubuntu", "admin", "localhost", "vm", "host
 """Names that tell nothing and stand in ordinary text."""
 
 
-def pack(folder: Path, target: Path) -> list[str]:
+def pack(folder: Path, target: Path, *, force: bool = False) -> list[str]:
     """Write a `.tar.gz`; the names in it.
 
-    Raises ProblemError when there is no model, the target exists or cannot be written, or a file
-    still holds what must not leave this machine.
+    Raises ProblemError when there is no model, the target exists, without `force`, or cannot be
+    written, or a file still holds what must not leave this machine.
     """
     if not (folder / "model").is_dir():
         raise ProblemError(
@@ -46,7 +46,7 @@ def pack(folder: Path, target: Path) -> list[str]:
                 what="this run has no model to pack", where=str(folder), fix="let it finish first"
             )
         )
-    if os.path.lexists(target):
+    if os.path.lexists(target) and not force:
         raise ProblemError(Problem(what="there is a file already", where=str(target), exit_code=2))
     hidden = private_words(folder)
     try:

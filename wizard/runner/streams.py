@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import decode, decode_all, split
+from wizard.runner.nodes import all_nodes
 
 CHUNK_BYTES = 1024 * 1024
 ALL_CHUNKS_BYTES = 64 * 1024 * 1024
 """What the chunks of all streams together may take while they are merged,"""
 GLANCE_BYTES = 3 * 1024 * 1024
 """and what is read of all streams together to know the present."""
+
+LAUNCHER = "launcher.jsonl"
+OF_OTHERS = ("warn", "failed")
+"""What another machine's launcher says that counts here: phases and end are this one's."""
 
 Event = Mapping[str, Any]
 
@@ -25,8 +30,10 @@ class Stream:
     It is open only while it is read: a run of a thousand ranks has a thousand streams.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kinds: tuple[str, ...] = ()) -> None:
+        """Only events of these kinds are of interest; without any, all are."""
         self.path = path
+        self._kinds = kinds
         self.offset = 0
         self._inode = 0
         self._rest = b""
@@ -49,7 +56,10 @@ class Stream:
         while chunk := self._read(chunk_bytes):
             self.offset += len(chunk)
             lines, self._rest = split(self._rest + chunk)
-            yield from (event for line in lines if (event := decode(line)) is not None)
+            yield from (e for line in lines if (e := decode(line)) is not None and self._wanted(e))
+
+    def _wanted(self, event: Event) -> bool:
+        return not self._kinds or event["kind"] in self._kinds
 
     def _read(self, most: int) -> bytes:
         try:
@@ -67,29 +77,30 @@ class Stream:
         size = self.size_bytes()
         if size <= 2 * most:
             return list(self.events())
-        first = [e for e in decode_all(self._read(most)) if e["kind"] in ("hello", "phase")]
+        start = decode_all(self._read(most))
+        first = [e for e in start if e["kind"] in ("hello", "phase") and self._wanted(e)]
         self.offset = size - most
         chunk = self._read(most)
         self.offset += len(chunk)
         lines, self._rest = split(chunk)
-        return [*first, *(event for line in lines[1:] if (event := decode(line)) is not None)]
+        last = (event for line in lines[1:] if (event := decode(line)) is not None)
+        return [*first, *filter(self._wanted, last)]
 
 
 class Streams:
-    """All streams of a run; those that appear later are found too."""
+    """All streams of a run, on all its machines; those that appear later are found too."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "events"
-        self._streams: dict[str, Stream] = {}
+        self._folder = folder
+        self._streams: dict[Path, Stream] = {}
 
     def _all(self) -> list[Stream]:
-        try:
-            names = sorted(name for name in os.listdir(self._folder) if name.endswith(".jsonl"))
-        except OSError:
-            names = []
-        for name in names:
-            if name not in self._streams:
-                self._streams[name] = Stream(self._folder / name)
+        for node in all_nodes(self._folder):
+            for name in _names(node / "events"):
+                path = node / "events" / name
+                if path not in self._streams:
+                    other = node != self._folder and name == LAUNCHER
+                    self._streams[path] = Stream(path, OF_OTHERS if other else ())
         return list(self._streams.values())
 
     def size_bytes(self) -> int:
@@ -114,6 +125,13 @@ class Streams:
         streams = self._all()
         each = max(2048, min(128 * 1024, GLANCE_BYTES // (2 * max(len(streams), 1))))
         return sorted((event for stream in streams for event in stream.ends(each)), key=_time)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(".jsonl"))
+    except OSError:
+        return []
 
 
 def _time(event: Event) -> float:

@@ -15,11 +15,14 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from wizard import wording
+from wizard.answers import Answers
 from wizard.facts import Dataset, Model
 from wizard.language import said
 from wizard.problem import Problem
 from wizard.screens.telling import (
     COLUMNS,
+    DROPPED,
+    OF_ROWS,
     DataVerbs,
     Told,
     column_prompt,
@@ -44,10 +47,9 @@ if TYPE_CHECKING:
 
 LONGEST_DEFAULT = 2048
 """Rows are cut there unless a length is fixed, as the planner does."""
-HINT_READ = "Enter goes on to the plans. Tab goes to the problems, o to another file."
+HINT_READ = "Enter goes on to the plans. Letters are keys now; o or / names another file."
 PREVIEW = "tokens"
 MEMORY = "memory"
-DROPPED = "max_dropped_percent"
 DROPPED_DEFAULT = 1.0
 """The trainer's own."""
 EXAMPLES = """What a row may look like (JSON Lines, JSON, CSV, Parquet; several files with commas):
@@ -64,7 +66,7 @@ class DataPage(Page[Data]):
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.DATA
-    QUESTION = "Which data? A file of rows, or several; the engine's own reader shows them."
+    QUESTION = "Which data? A file of rows, or several with commas."
     HINT = "Enter reads the file; Enter again goes on to the plans."
     HELP_TEXT = (
         "What is between # marks is learnt, the rest is context: the engine's own code makes both, "
@@ -73,6 +75,14 @@ class DataPage(Page[Data]):
         "e opens the editor at the marked problem, o goes back to the name of the file. Rows that "
         "cannot be used are dropped, each named by its line. Your file is not changed."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "data": "A file of rows, or several with commas: JSON Lines, JSON, CSV, Parquet, Arrow or "
+        "text. Enter reads it, Down names the data files of this folder.",
+        "sample": "One of the first rows. v: rendered is what the model sees, raw is the row of "
+        "the file, tokens has one line a token. n and p go through the rows.",
+        "bad": "Each row that cannot be used, with its line. e, or a click on the marked one, "
+        "opens the editor there; the file is read again when it closes.",
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "sample(1)", "Row", id="data.next", tooltip="The next row"),
         Binding(
@@ -83,6 +93,11 @@ class DataPage(Page[Data]):
         Binding("m", "columns", "Map", id="data.columns", tooltip="Map columns"),
         Binding("e", "edit", "Edit", id="data.edit", tooltip="Open the editor at the problem"),
         Binding("o", "open", "Other file", id="data.open", tooltip="Name another file"),
+        Binding(
+            "slash", "begin('/')", id="data.begin", show=False, tooltip="Type another file's path"
+        ),
+        Binding("tilde", "begin('~')", id="data.begin-home", show=False, tooltip="The same"),
+        Binding("full_stop", "begin('.')", id="data.begin-here", show=False, tooltip="The same"),
         Binding(
             "down", "nearby", id="data.nearby", show=False, tooltip="A data file of this folder"
         ),
@@ -107,13 +122,14 @@ class DataPage(Page[Data]):
     ) -> None:
         super().__init__()
         self._verbs = verbs
-        first = verbs.nearby[0] if verbs.nearby else ""
-        self._given = path or (dataset.path if dataset else "") or first
+        self._given = path or (dataset.path if dataset else "")
+        self._suggested = "" if self._given or not verbs.nearby else verbs.nearby[0]
         self._typed: str | None = self._given if dataset else None
         self._dataset = dataset
         self._model = model
         self._fixed = dict(settings or {})
         self._chosen: dict[str, Any] = {}
+        self._forgotten: frozenset[str] = frozenset()
         self._child: DataPreview | None = None
         self._told = Told()
         self._told_before = False
@@ -128,7 +144,7 @@ class DataPage(Page[Data]):
         """Path, a row as it is learnt, lengths, and what is wrong."""
         yield Input(
             wording.one_line(self._given),
-            placeholder=said("path of a file"),
+            placeholder=wording.one_line(self._suggested) or said("path of a file"),
             id="data",
             compact=True,
             select_on_focus=False,
@@ -146,10 +162,19 @@ class DataPage(Page[Data]):
         """Start in the field, with what is known already."""
         name_box(self.query_one("#sample"), "Row")
         self.query_one(Input).focus()
+        if self._suggested:
+            name = wording.one_line(self._suggested)
+            others = "Down names others" if len(self._verbs.nearby) > 1 else "it is the only one"
+            self.message.hint(f"Enter reads {name} of this folder, {others}; or type a path.")
         if self._dataset is not None:
             self._show(self._dataset)
         elif self._read_at_once:
             self.action_next()
+
+    @property
+    def answers(self) -> Answers:
+        """With the length and the columns that were chosen here."""
+        return replace(self.given, settings={**self.given.settings, **self._chosen})
 
     def on_resize(self) -> None:
         """Bars are as long as there is room."""
@@ -167,10 +192,18 @@ class DataPage(Page[Data]):
         if self._dataset is not None and path == self._typed:
             self._leave(self._dataset)
         elif path:
+            if path != self._typed and self._typed is not None:
+                self._forget()
             self._typed = path
             self._read()
         else:
             self.refused(Problem(what="no file is named", fix="type the path of a data file"))
+
+    def _forget(self) -> None:
+        """What was chosen for the rows of one set of data says nothing about another."""
+        self._forgotten |= OF_ROWS & self._settings().keys()
+        self._fixed = {k: v for k, v in self._fixed.items() if k not in OF_ROWS}
+        self._chosen = {k: v for k, v in self._chosen.items() if k not in OF_ROWS}
 
     def action_sample(self, step: int) -> None:
         """Show another of the first rows."""
@@ -222,15 +255,26 @@ class DataPage(Page[Data]):
             return
         self._read()
 
+    def row_taken(self) -> None:
+        """A click on the marked problem opens the editor there."""
+        self.action_edit()
+
     def action_open(self) -> None:
         """Back to the name of the file."""
         self.query_one(Input).focus()
+
+    def action_begin(self, character: str) -> None:
+        """A path was begun where letters are keys: it goes on in the field."""
+        named = self.query_one(Input)
+        named.value = character
+        named.focus()
+        named.cursor_position = len(character)
 
     def action_nearby(self) -> None:
         """Put in the next data file of this folder."""
         near, named = self._verbs.nearby, self.query_one(Input)
         if near and self.focused is named:
-            at = near.index(named.value) + 1 if named.value in near else 0
+            at = near.index(self._typed_path()) + 1 if self._typed_path() in near else 0
             named.value = near[at % len(near)]
 
     def on_data_page_said(self, event: Said) -> None:
@@ -266,8 +310,17 @@ class DataPage(Page[Data]):
             self._show_lengths()
 
     def _typed_path(self) -> str:
+        """What was typed; the file that is suggested where nothing was."""
         typed = self.query_one(Input).value.strip()
+        if not typed:
+            return self._suggested
         return self._given if typed == wording.one_line(self._given) else typed
+
+    def _fill_in(self, path: str) -> None:
+        """What was read stands in the field, also when it was only suggested."""
+        named = self.query_one(Input)
+        if not named.value.strip():
+            self._given, named.value = path, wording.one_line(path)
 
     def _settings(self) -> dict[str, Any]:
         return {**self._fixed, **self._chosen}
@@ -287,7 +340,11 @@ class DataPage(Page[Data]):
         elif report is not None and not report["usable"]:
             self.message.refuse(Problem(what=str(report["reason"]), where=dataset.path))
         else:
-            self.dismiss(Data(dataset=dataset, settings=self._chosen))
+            self._dismiss(dataset)
+
+    def _dismiss(self, dataset: Dataset) -> None:
+        forgotten = self._forgotten - self._chosen.keys()
+        self.dismiss(Data(dataset=dataset, settings=self._chosen, forgotten=forgotten))
 
     def _ask_without(self, dataset: Dataset, percent: float) -> None:
         """More rows are dropped than by chance: go on without them only when told to."""
@@ -296,7 +353,7 @@ class DataPage(Page[Data]):
         def answered(choice: int | None) -> None:
             if choice == 0:
                 self._chosen[DROPPED] = float(allowed)
-                self.dismiss(Data(dataset=dataset, settings=self._chosen))
+                self._dismiss(dataset)
 
         bad = wording.counted(dataset.dropped_rows, "row")
         asked = f"{bad} of {path_name(dataset)} cannot be used, {percent:.3g} % of all"
@@ -307,6 +364,7 @@ class DataPage(Page[Data]):
         self._dataset = dataset
         self._told = Told()
         self._at = 0
+        self._fill_in(self._typed or dataset.path)
         self.query_one("#sample").focus()
         self.message.hint(HINT_READ)
         self._preview()

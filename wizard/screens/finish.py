@@ -14,6 +14,8 @@ from textual.content import Content
 from engine.events import EXIT_MEANING, EXIT_STOPPED
 from wizard import wording
 from wizard.dashboard.against import resume_command
+from wizard.dashboard.compared import compared
+from wizard.dashboard.predicted import predicted
 from wizard.dashboard.source import Follower
 from wizard.dashboard.state import RunState
 from wizard.language import said
@@ -34,7 +36,9 @@ class FinishPage(Page[Literal["new", "quit"]]):
     QUESTION = "What came out, and what to do with it."
     HINT = "Enter leaves. n plans a new run with the same model and data."
     HELP_TEXT = (
-        "predicted is what the plan said, measured is what the run saw. The run folder holds "
+        "predicted is what the plan said, measured is what the run saw, error is how far measured "
+        "is above (+) or below (-) predicted, in percent of predicted. With padding, rows of a "
+        "batch count as long as its longest, as in the prediction. The run folder holds "
         "everything to repeat it: run.sh, spec.toml, plan.json and the events."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -77,7 +81,7 @@ class FinishPage(Page[Literal["new", "quit"]]):
     def _show(self, read: tuple[RunState, Mapping[str, Any]]) -> None:
         state, details = read
         self.show("#result", _outcome(self._run, state))
-        self.show("#measured", measured_table(details))
+        self.show("#measured", measured_table(state, details))
         self.show("#commands", _commands(self._run, state))
 
 
@@ -103,13 +107,15 @@ def _first_loss(state: RunState) -> str:
     return wording.loss(state.losses[0][1] if state.losses else None)
 
 
-def measured_table(details: Mapping[str, Any]) -> Content:
+def measured_table(state: RunState, details: Mapping[str, Any]) -> Content:
     """Predicted beside measured, for what was predicted."""
     result = details.get("result")
     if not isinstance(result, Mapping):
         return Content(said("No result was written."))
-    measured = _table(result, "measured")
-    rows = [_memory_row(details, measured), *_measured_rows(measured)]
+    rows = [
+        (one.name, one.told(one.predicted), one.told(one.measured), one.off)
+        for one in compared(state, predicted(details.get("plan")), result)
+    ]
     columns = (
         Column(title=""),
         Column(title="predicted", right=True),
@@ -121,29 +127,6 @@ def measured_table(details: Mapping[str, Any]) -> Content:
     return Content("\n").join([Content.styled(head, "$foreground-muted"), *map(Content, body)])
 
 
-def _memory_row(details: Mapping[str, Any], measured: Mapping[str, Any]) -> tuple[str, ...]:
-    predicted = _number(_table(_table(details, "plan"), "memory").get("device_bytes"))
-    name, peak = "peak memory", _largest(measured.get("memory_peak_bytes"))
-    if peak is None:
-        name = "peak process memory"
-        peak = _largest(measured.get("process_memory_peak_bytes"))
-    error = ""
-    if predicted and peak:
-        error = f"{100 * (predicted - peak) / peak:+.0f} %"
-    return (name, wording.gib(predicted), wording.gib(peak), error)
-
-
-def _measured_rows(measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    shown = (
-        ("speed", wording.speed(_number(measured.get("tokens_per_second")))),
-        ("step", wording.duration(_number(measured.get("step_seconds")))),
-        ("time", wording.duration(_number(measured.get("seconds")))),
-        ("first loss", wording.loss(_number(measured.get("train_loss_first")))),
-        ("last loss", wording.loss(_number(measured.get("train_loss_last")))),
-    )
-    return [(name, "", value, "") for name, value in shown]
-
-
 def _commands(run: Path, state: RunState) -> Content:
     name = shlex.quote(wording.one_line(run.name))
     if state.exit_code == 0:
@@ -152,17 +135,3 @@ def _commands(run: Path, state: RunState) -> Content:
     if state.exit_code == EXIT_STOPPED:
         rows.insert(0, ("go on", resume_command(run)))
     return pairs(rows)
-
-
-def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = values.get(key)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _largest(values: object) -> float | None:
-    known = [v for v in values if _number(v) is not None] if isinstance(values, list) else []
-    return max(known, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
@@ -24,7 +24,7 @@ from wizard.steps import Machine, Step
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
-from wizard.widgets.table import Column, Rows, lines, pairs
+from wizard.widgets.table import Column, Rows, Table, pairs
 
 Probe: TypeAlias = Callable[[Callable[[Facts], None]], Facts]
 """Looks at the machine; calls back, in its own thread, with the facts known so far."""
@@ -62,7 +62,7 @@ class HardwarePage(Page[Machine]):
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.HARDWARE
-    QUESTION = "What this machine can train with. Nothing is changed on this page."
+    QUESTION = "What this machine can train with. Nothing is changed."
     HINT = "Enter goes on to the model. Space skips a device. A ? was not reported."
     HELP_TEXT = (
         "One row per accelerator a rank can own; where there is little room, one for several of a "
@@ -72,6 +72,10 @@ class HardwarePage(Page[Machine]):
         "otherwise, the largest group of one kind. PgDn scrolls. p plans for a machine that you do "
         "not have: everything but the start works."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "rows": "A device a row. Space, or a click on the marked row, uses or skips it; free is "
+        "what a run may use now, arch the compute capability, bf16 whether it has it in hardware."
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "probe", "Probe again", id="hardware.probe", tooltip="Look again"),
         Binding("space", "use", "Use/skip", id="hardware.use", tooltip="Use or skip a device"),
@@ -99,11 +103,10 @@ class HardwarePage(Page[Machine]):
         probe: Probe,
         facts: Facts | None,
         *,
-        first: bool,
         devices: tuple[int, ...] | None = None,
         machines: Machines | None = None,
     ) -> None:
-        super().__init__(first=first)
+        super().__init__()
         self._probe = probe
         self._facts = facts
         self._devices = devices
@@ -114,8 +117,7 @@ class HardwarePage(Page[Machine]):
     def body(self) -> ComposeResult:
         """Devices, what is wrong, links, host, software."""
         with Box("Devices", id="devices"):
-            yield Static(id="head", markup=False)
-            yield Rows(id="rows")
+            yield Table()
             yield Static(id="remarks", markup=False)
         yield Panel("Checks", id="checks")
         yield Panel("Links", id="links")
@@ -186,6 +188,10 @@ class HardwarePage(Page[Machine]):
         self.message.rest()
         self._show(facts)
 
+    def row_taken(self) -> None:
+        """A click on the marked device uses or skips it."""
+        self.action_use()
+
     def action_what_if(self) -> None:
         """Ask for a machine and take it instead of this one; `r` comes back."""
 
@@ -240,14 +246,12 @@ class HardwarePage(Page[Machine]):
         box, table = self.query_one("#devices"), self.query_one(Rows)
         if self.busy and not facts.accelerators:
             name_box(box, "Devices")
-            self.show("#head", "looking for accelerators")
+            self.show("#remarks", "looking for accelerators")
             return
         columns = WIDE_COLUMNS if wide and facts.accelerators else COLUMNS
         used = None if self.busy else used_devices(facts, self._devices)
         rows = [_row(group, used)[: len(columns)] for group in self._rows(facts)]
-        head, *rest = lines(columns, rows, max(self.size.width - 9, 40))
-        self.show("#head", Content.styled("  " + head, "$foreground-muted"))
-        table.show(rest, min(table.highlighted or 0, len(rest) - 1))
+        self.query_one(Table).show(columns, rows, min(table.highlighted or 0, len(rows) - 1))
         self.show("#remarks", "\n".join(wording.one_line(said(one)) for one in _remarks(facts)))
         self.query_one("#remarks").display = bool(_remarks(facts))
         where = f" of {facts.machine}, not this machine" if facts.machine else ""

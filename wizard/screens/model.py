@@ -10,20 +10,19 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.message import Message
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, OptionList
 
 from wizard import wording
 from wizard.facts import KnownModel, Model
 from wizard.language import said
-from wizard.modelcard import describe
+from wizard.modelcard import describe, untrainable
 from wizard.problem import Problem, ProblemError
 from wizard.steps import Step
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel
-from wizard.widgets.table import Column, Rows, lines, pairs
+from wizard.widgets.table import Column, Rows, Table, pairs
 
 DETAILS = "details"
 FITS = "fits"
@@ -34,8 +33,8 @@ COLUMNS = (
     Column(title="fit"),
     Column(title="name", flexible=True, keep_end=True, names=True),
     Column(title="params", right=True),
-    Column(title="licence", flexible=True),
-    Column(title="here"),
+    Column(title="licence", flexible=True, optional=True),
+    Column(title="here", optional=True),
 )
 
 
@@ -60,7 +59,7 @@ class ModelPage(Page[Model]):
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.MODEL
-    QUESTION = "Which model? Type to search, or a folder, or a hub id such as Qwen/Qwen3-8B."
+    QUESTION = "Which model? Type to search, or a folder, or a hub id."
     HINT = "Enter takes the marked model; a name that is not listed is read first."
     HELP_TEXT = (
         "fit: whether the best plan on this machine keeps to its memory, for rows of 2,048 tokens; "
@@ -140,8 +139,7 @@ class ModelPage(Page[Model]):
         )
         with Horizontal(classes="columns"):
             with Box("Models", id="models"):
-                yield Static(id="head", markup=False)
-                yield Rows(id="rows")
+                yield Table()
             yield Panel("Model", "Nothing read yet.", id="facts")
 
     def on_mount(self) -> None:
@@ -154,10 +152,6 @@ class ModelPage(Page[Model]):
             self._typed = name = self._given
             self.ask(lambda: self._verbs.read(name), self._show, f"reading {name}")
         self.ask_beside(self._verbs.known, self._list, "models")
-
-    def on_resize(self) -> None:
-        """Names are as long as there is room."""
-        self._offer(keep=True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Without a demo model on the machine there is none to offer."""
@@ -228,6 +222,11 @@ class ModelPage(Page[Model]):
         self._searched = True
         self._offer()
 
+    def on_rows_clicked(self) -> None:
+        """From now on the marked model is taken."""
+        self._searched = True
+        self._offered = self.query_one(Input).value
+
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Read the marked model beside the page."""
         event.stop()
@@ -278,14 +277,10 @@ class ModelPage(Page[Model]):
             self._offered = self.query_one(Input).value
         self._listed = matching(self._known, typed)
         rows = [self._row(one) for one in self._listed]
-        room = 3 * self.size.width // 5 if self.size.width >= 80 else self.size.width
-        shown = COLUMNS if self.size.width >= 120 else COLUMNS[:3]
-        head, *body = lines(shown, [row[: len(shown)] for row in rows], max(room - 8, 30))
         names = [one.name for one in self._listed]
         first = names.index(self._given) if not self._searched and self._given in names else 0
         marked = min(table.highlighted or 0, max(len(rows) - 1, 0)) if keep else first
-        self.show("#head", Content.styled("  " + head, "$foreground-muted"))
-        table.show(body, marked)
+        self.query_one(Table).show(COLUMNS, rows, marked)
         if not keep:
             self._look_up(self._listed)
 
@@ -322,14 +317,9 @@ class ModelPage(Page[Model]):
         self._leave(model)
 
     def _leave(self, model: Model) -> None:
-        if model.quantized:
-            self.message.refuse(
-                Problem(
-                    what=f"already quantised ({model.quantized}), so it cannot be trained",
-                    where=model.name,
-                    fix="take the original: method qlora makes it 4-bit while it loads",
-                )
-            )
+        wrong = untrainable(model)
+        if wrong is not None:
+            self.message.refuse(wrong)
             return
         self.dismiss(model)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wizard import wording
 from wizard.problem import ProblemError
+from wizard.screens.exporting import ExportVerbs
 from wizard.screens.verbs import DataPreview, Verbs
 from wizard.steps import Chosen, Step, Walk
 
@@ -56,7 +57,6 @@ def _page_about_facts(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
             return HardwarePage(
                 verbs.probe,
                 facts,
-                first=True,
                 devices=answers.devices,
                 machines=verbs.machines,
             )
@@ -146,7 +146,10 @@ def _page_about_plans(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
             facts,
             walk.answers,
             verbs.machines,
+            exports=ExportVerbs(make=verbs.make_export, write=verbs.write_export),
+            name_for=verbs.name_for,
             before=walk.plan,
+            stale=Step.PLAN in walk.stale,
             smallest_full=verbs.smallest_full,
         )
 
@@ -180,6 +183,7 @@ def _page_about_plans(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
             last_files=verbs.last_files,
             edit=verbs.edit,
             files_of=verbs.files_of,
+            exports=ExportVerbs(make=verbs.make_export, write=verbs.write_export),
         ),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
@@ -11,14 +11,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 
 from wizard import wording
 from wizard.answers import Answers, Goal
 from wizard.facts import Facts
 from wizard.language import said
 from wizard.problem import Problem, ProblemError
+from wizard.screens.exporting import Export, ExportVerbs
 from wizard.screens.machines import pick_machine
+from wizard.screens.telling import OF_ROWS
 from wizard.screens.verbs import Machines
 from wizard.steps import Chosen, Step, again
 from wizard.widgets.memory import LEGEND, margin, parts_table
@@ -33,9 +35,10 @@ from wizard.widgets.plans import (
     explanation,
     plan_table,
     speed_line,
+    tied,
 )
 from wizard.widgets.sheet import Sheet
-from wizard.widgets.table import Rows, counted, lines
+from wizard.widgets.table import Rows, Table, counted
 
 if TYPE_CHECKING:
     from wizard.plan import Plan
@@ -52,7 +55,7 @@ class PlanPage(Page[Chosen]):
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.PLAN
-    QUESTION = "Which way to train? The first one is what the planner would take."
+    QUESTION = "Which way to train? The first is what the planner takes."
     HINT = "Enter takes the marked plan. Predicted memory is per rank."
     HELP_TEXT = (
         "Every plan is shown, also those that do not fit, with what they lack. `tight` leaves "
@@ -60,6 +63,10 @@ class PlanPage(Page[Chosen]):
         "max_length or a smaller model may make room. c marks a plan, c on another one compares "
         "the two; + shows the plans of another machine, + and Enter on nothing comes back."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "rows": "Every way to train here, the best for the goal first. Up and Down mark one, Enter "
+        "or a click on the marked row takes it."
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "goal", "Goal", id="plan.goal", tooltip="Rank by the next goal"),
         Binding("w", "why", "Why", id="plan.why", tooltip="Every number with its formula"),
@@ -72,6 +79,21 @@ class PlanPage(Page[Chosen]):
             id="plan.what-if",
             tooltip="The plans of another machine",
         ),
+        Binding(
+            "x",
+            "export",
+            "Export",
+            id="plan.export",
+            tooltip="The marked plan in another form, into a file",
+        ),
+        Binding(
+            "d",
+            "give_back",
+            "Give back",
+            id="plan.give-back",
+            show=False,
+            tooltip="Give the settings that you fixed back to the planner",
+        ),
         Binding("pagedown", "scroll(8)", id="plan.down", show=False, priority=True, tooltip=SCROLL),
         Binding("pageup", "scroll(-8)", id="plan.up", show=False, priority=True, tooltip=SCROLL),
     ]
@@ -83,10 +105,17 @@ class PlanPage(Page[Chosen]):
         answers: Answers,
         machines: Machines,
         *,
+        exports: ExportVerbs,
+        name_for: Callable[[Plan, Answers], str],
         before: Plan | None = None,
+        stale: bool = False,
         smallest_full: Smallest | None = None,
     ) -> None:
+        """`before` is the plan that was taken; it is `stale` once its ground has changed."""
         super().__init__()
+        self._exports = exports
+        self._name_for = name_for
+        self._stale = stale
         self._make_plans = make_plans
         self._smallest_full = smallest_full
         self._here = facts
@@ -102,8 +131,7 @@ class PlanPage(Page[Chosen]):
     def body(self) -> ComposeResult:
         """The table, and why and memory of the marked row."""
         with Box("Plans", id="plans"):
-            yield Static(id="head", markup=False)
-            yield Rows(id="rows")
+            yield Table()
         with Horizontal(classes="columns"):
             yield Panel("Why", id="why")
             yield Panel("Predicted memory of a rank", id="memory")
@@ -112,6 +140,11 @@ class PlanPage(Page[Chosen]):
         """Plan."""
         self.query_one(Rows).focus()
         self._plan()
+
+    @property
+    def answers(self) -> Answers:
+        """With what was changed here."""
+        return self._answers
 
     def on_resize(self) -> None:
         """Choose columns for the new width."""
@@ -124,7 +157,7 @@ class PlanPage(Page[Chosen]):
         meanings = [
             f"{said(c.title)}: {said(MEANINGS[c.title])}" for c in columns if c.title in MEANINGS
         ]
-        return "\n".join([said(self.HELP_TEXT), "", *meanings, f"{said('bar')}: {said(LEGEND)}"])
+        return "\n".join([super().help_text(), "", *meanings, f"{said('bar')}: {said(LEGEND)}"])
 
     def action_scroll(self, lines_down: int) -> None:
         """Move the page where it is longer than the terminal; the arrows move the mark."""
@@ -136,6 +169,25 @@ class PlanPage(Page[Chosen]):
         self._answers = replace(self._answers, goal=goal)
         self._before = None
         self._plan()
+
+    def action_give_back(self) -> None:
+        """Let the planner choose what was fixed, which may not go with another model or data."""
+        settings = self._answers.settings
+        if self._given_back():
+            kept = {name: value for name, value in settings.items() if name in OF_ROWS}
+            self._answers = replace(self._answers, settings=kept)
+            self._plan()
+
+    def _given_back(self) -> list[str]:
+        settings = self._answers.settings
+        return [f"{k}={wording.setting(v)}" for k, v in settings.items() if k not in OF_ROWS]
+
+    def refused(self, problem: Problem) -> None:
+        """Fixed settings may be why: they can be given back."""
+        if fixed := self._given_back():
+            given_back = f"d gives back what you fixed: {', '.join(fixed)}"
+            problem = replace(problem, fix="; ".join(filter(None, (problem.fix, given_back))))
+        super().refused(problem)
 
     def action_why(self) -> None:
         """Every number of the marked plan; what would move it follows when it is planned."""
@@ -151,6 +203,19 @@ class PlanPage(Page[Chosen]):
             lambda made: sheet.show(explanation(plan, facts, width, made)),
             "what moves it",
         )
+
+    def action_export(self) -> None:
+        """Write the marked plan in another form, if it fits and is of this machine."""
+        plan = self._marked()
+        if self.busy or plan is None:
+            return
+        if self._facts is not self._here or not plan.fits:
+            elsewhere = self._facts is not self._here
+            self.message.refuse(_elsewhere(self._facts.machine) if elsewhere else _refusal(plan))
+            return
+        chosen = Chosen(answers=self._answers, plan=plan, others=self._plans)
+        name, facts = self._name_for(plan, self._answers), self._facts
+        Export(page=self, verbs=self._exports, chosen=chosen, facts=facts, name=name).begin()
 
     def action_compare(self) -> None:
         """Remember the marked plan, or show it beside the one remembered."""
@@ -236,12 +301,10 @@ class PlanPage(Page[Chosen]):
             )
         name_box(self.query_one("#plans"), title, LEGEND if self.size.width >= ROOMY else "")
         kept = again(self._before, plans) if self._before else None
-        self._show_table(plans.index(kept) if kept else 0)
-        if self._before is not None and (kept is None or not kept.fits):
-            what = f"{self._before.title}, which you took before, " + (
-                "is no longer possible" if kept is None else "no longer fits"
-            )
-            self.message.refuse(Problem(what=what, severity="warning"))
+        taken = kept is not None and kept.fits and not self._stale
+        self._show_table(plans.index(kept) if kept is not None and taken else 0)
+        if self._before is not None and not taken:
+            self.message.refuse(_taken_before(self._before, kept))
 
     def _tell_smallest(self, found: tuple[str, Plan] | None) -> None:
         """Which machine would tune all weights, where this one cannot on its devices."""
@@ -257,9 +320,7 @@ class PlanPage(Page[Chosen]):
 
     def _show_table(self, marked: int) -> None:
         columns, rows = plan_table(self._plans, self.size.width)
-        head, *body = lines(columns, rows, max(self.size.width - 9, 40))
-        self.show("#head", Content.styled("  " + head, "$foreground-muted"))
-        self.query_one(Rows).show(body, marked)
+        self.query_one(Table).show(columns, rows, marked)
 
     def _explain(self, plan: Plan) -> None:
         self.show("#why", self._why(plan))
@@ -282,7 +343,7 @@ class PlanPage(Page[Chosen]):
             if goal != self._answers.goal
         ]
         ways_out = [f"would fit: {way}" for way in plan.would_fit]
-        told = [*ways_out, *plan.why, batch, speed_line(plan)]
+        told = [*ways_out, *plan.why, batch, speed_line(plan), *tied(plan, self._plans)]
         if others and plan is self._plans[0]:
             told.append("the pick by goal: " + "; ".join(others))
         if self._smallest and self._facts is self._here:
@@ -348,6 +409,20 @@ def _changed(
     except ProblemError as error:
         return Change(what=what, plan=None, why_not=str(error.problem))
     return Change(what=what, plan=made, why_not="" if made else "no such plan")
+
+
+def _taken_before(before: Plan, now: Plan | None) -> Problem:
+    """Why the plan that was taken is not the marked one."""
+    if now is None:
+        why = "is no longer possible"
+    elif not now.fits:
+        why = "no longer fits"
+    else:
+        why = "was for another machine, model or data"
+    fix = "the marked one is the best now"
+    return Problem(
+        what=f"{before.title}, which you took before, {why}", fix=fix, severity="warning"
+    )
 
 
 def _elsewhere(machine: str) -> Problem:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from textual.content import Content
 
@@ -18,11 +19,22 @@ from wizard.widgets.plans import speed_line
 if TYPE_CHECKING:
     from wizard.plan import Plan
 
-OK = "ok"
+OK, NOT_KNOWN = "ok", "?"
 GOOD = "$text-success"
 WORDS = {"error": "no", "warning": "!!", "info": "note"}
 BUSY_BYTES = wording.GIB
 """Others may hold this much of a device before it is worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What could not be looked at: neither good nor bad."""
+
+    what: str
+
+
+Found: TypeAlias = "str | Unknown | Problem"
+"""How it is, why that is not known, or what is wrong with it."""
 
 
 def checks(plan: Plan, facts: Facts, *, short: bool = False) -> Content:
@@ -35,6 +47,8 @@ def checks(plan: Plan, facts: Facts, *, short: bool = False) -> Content:
     for subject, found in _found(plan, facts):
         if isinstance(found, Problem):
             lines.append(_line(WORDS[found.severity], COLOURS[found.severity], subject, found))
+        elif isinstance(found, Unknown):
+            lines.append(_line(NOT_KNOWN, COLOURS["warning"], subject, found.what))
         elif short and subject not in ("memory", "time"):
             good.append(subject)
         else:
@@ -50,20 +64,19 @@ def _line(word: str, style: str, subject: str, told: str | Problem) -> Content:
     return Content.assemble((f"[{word:^4}]", style), text)
 
 
-def _found(plan: Plan, facts: Facts) -> Iterator[tuple[str, str | Problem]]:
-    """(subject, how it is, or what is wrong with it)."""
+def _found(plan: Plan, facts: Facts) -> Iterator[tuple[str, Found]]:
+    """(subject, what was found)."""
     if facts.machine:
-        yield (
-            "machine",
-            Problem(what=f"planned for {facts.machine}", fix="w writes it", severity="info"),
-        )
+        what, fix = f"planned for {facts.machine}", "Enter writes it; nothing is started here"
+        yield "machine", Problem(what=what, fix=fix, severity="info")
     yield "plan", plan.title
-    yield "memory", budget_line(plan)
-    yield "time", f"{speed_line(plan)}, {wording.count(plan.steps)} steps"
+    memory, time = budget_line(plan), f"{speed_line(plan)}, {wording.count(plan.steps)} steps"
+    yield "memory", memory if plan.memory.device_budget_bytes is not None else Unknown(memory)
+    yield "time", time if None not in (plan.tokens_per_second, plan.steps) else Unknown(time)
     yield "disk", _disk(plan, facts)
     yield "model", _model(facts)
     yield from _data(facts)
-    yield from (("devices", busy) for busy in _busy(plan, facts))
+    yield from (("devices", found) for found in _others(plan, facts))
     if facts.host.surroundings.ends_detached_runs and not facts.machine:
         around = facts.host.surroundings
         what = f"{around.ends_detached_runs} ends a run when you leave"
@@ -71,13 +84,16 @@ def _found(plan: Plan, facts: Facts) -> Iterator[tuple[str, str | Problem]]:
     yield from (("plan", problem) for problem in plan.problems)
 
 
-def _disk(plan: Plan, facts: Facts) -> str | Problem:
+def _disk(plan: Plan, facts: Facts) -> Found:
     needed, model = plan.memory.disk_bytes, facts.model
-    if model is not None and model.path is None:
+    fetched = model is not None and model.path is None
+    if fetched and model is not None and model.disk_bytes is None:
+        return Unknown(f"{wording.gib(needed)} needed, and the model, whose size is not known")
+    if fetched and model is not None:
         needed += model.disk_bytes or 0
     free, where = facts.host.disk_free_bytes, facts.host.disk_path
     if free is None:
-        return f"{wording.gib(needed)} needed, {wording.gib(free)} free"
+        return Unknown(f"{wording.gib(needed)} needed, what is free is not known")
     said = f"{wording.gib(needed)} needed at most, {wording.gib(free)} free at {where}"
     if needed <= free:
         return said
@@ -85,10 +101,12 @@ def _disk(plan: Plan, facts: Facts) -> str | Problem:
     return Problem(what=said, fix=fix, severity="warning")
 
 
-def _model(facts: Facts) -> str | Problem:
+def _model(facts: Facts) -> Found:
     model = facts.model
-    if model is None or model.path:
-        return f"on this machine: {model.path}" if model else wording.UNKNOWN
+    if model is None:
+        return Unknown("not known")
+    if model.path:
+        return f"on this machine: {model.path}"
     size = f", {wording.gib(model.disk_bytes)}" if model.disk_bytes else ""
     return Problem(
         what=f"{model.name} is fetched when the run starts{size}",
@@ -97,7 +115,7 @@ def _model(facts: Facts) -> str | Problem:
     )
 
 
-def _data(facts: Facts) -> Iterator[tuple[str, str | Problem]]:
+def _data(facts: Facts) -> Iterator[tuple[str, Found]]:
     data = facts.dataset
     if data is None:
         return
@@ -109,16 +127,23 @@ def _data(facts: Facts) -> Iterator[tuple[str, str | Problem]]:
     yield "data", Problem(what=what, fix="the Data page names them", severity="warning")
 
 
-def _busy(plan: Plan, facts: Facts) -> list[Problem]:
-    """Devices of the run that others hold memory of."""
+def _others(plan: Plan, facts: Facts) -> list[Found]:
+    """Devices of the run that others hold memory of, or that do not tell."""
     names = set(plan.spec.parallel.devices)
     used = [d for d in facts.accelerators if not names or {d.uuid, str(d.index)} & names]
-    return [_held(device) for device in used if _others_bytes(device) > BUSY_BYTES]
+    silent = [str(d.index) for d in used if _others_bytes(d) is None]
+    found: list[Found] = [_held(d) for d in used if (_others_bytes(d) or 0) > BUSY_BYTES]
+    if silent and not facts.machine:
+        found.append(Unknown(f"what others hold is not reported by: {', '.join(silent)}"))
+    return found
 
 
-def _others_bytes(device: Device) -> int:
-    processes: Sequence[int] = [p.memory_bytes or 0 for p in device.readings.processes or ()]
-    return sum(processes) or device.memory_used_bytes or 0
+def _others_bytes(device: Device) -> int | None:
+    """Bytes that others hold of a device; None where that is not reported."""
+    held: Sequence[int] = [p.memory_bytes or 0 for p in device.readings.processes or ()]
+    if device.readings.processes is None and device.memory_used_bytes is None:
+        return None
+    return sum(held) or device.memory_used_bytes or 0
 
 
 def _held(device: Device) -> Problem:

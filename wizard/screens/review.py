@@ -15,9 +15,11 @@ from textual.content import Content
 from textual.widgets import Static
 
 from wizard import wording
+from wizard.dashboard.words import tested
 from wizard.facts import Facts
 from wizard.language import said
 from wizard.problem import Problem
+from wizard.screens.exporting import Export, ExportVerbs
 from wizard.screens.preflight import checks
 from wizard.steps import Chosen, InForeground, Step
 from wizard.widgets.page import Page
@@ -52,6 +54,7 @@ class ReviewVerbs:
     """Opens a file in the user's editor and waits for it."""
     files_of: Callable[[Path], Mapping[str, str]]
     """Run folder → the files a run is made of."""
+    exports: ExportVerbs
 
 
 class ReviewPage(Page[Path | InForeground]):
@@ -59,7 +62,7 @@ class ReviewPage(Page[Path | InForeground]):
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.REVIEW
-    QUESTION = "This script is the run: start it here, or keep it and start it yourself."
+    QUESTION = "This script is the run: start it here, or keep it."
     HINT = "Enter starts the run. It goes on when you leave."
     HELP_TEXT = (
         "What you see is what runs: the files are written as shown into a new private folder, "
@@ -74,6 +77,14 @@ class ReviewPage(Page[Path | InForeground]):
         Binding(
             "enter", "accept", "Launch", id="page.next", priority=True, tooltip="Start the run"
         ),
+        Binding(
+            "enter",
+            "accept_write",
+            "Write",
+            id="review.next-write",
+            priority=True,
+            tooltip="Write the folder, to be copied to its machine",
+        ),
         Binding("f", "file", "Next file", id="review.file", tooltip="Show the next of the files"),
         Binding("d", "diff", "Diff", id="review.diff", tooltip="What differs from the last run"),
         Binding("s", "smoke", "Smoke test", id="review.smoke", tooltip="Try a few steps first"),
@@ -85,6 +96,13 @@ class ReviewPage(Page[Path | InForeground]):
             id="review.foreground",
             show=False,
             tooltip="Start it and print it to this terminal",
+        ),
+        Binding(
+            "x",
+            "export",
+            "Export",
+            id="review.export",
+            tooltip="The run in another form, into a file",
         ),
         Binding("e", "edit", "Edit", id="review.edit", show=False, tooltip="Write it and edit it"),
     ]
@@ -110,6 +128,10 @@ class ReviewPage(Page[Path | InForeground]):
     def on_mount(self) -> None:
         """Render."""
         self.query_one("#script").focus()
+        if self._facts.machine:
+            self.message.hint(
+                f"For {self._facts.machine}, so nothing is started here: Enter writes the folder."
+            )
         chosen, facts, name = self._chosen, self._facts, self._run_name
         self.ask(lambda: self._verbs.preview(chosen, facts, name), self._show, "writing run.sh")
 
@@ -118,6 +140,18 @@ class ReviewPage(Page[Path | InForeground]):
         short = self.size.width < ROOMY or self.size.height < TALL
         self.show("#checks", checks(self._chosen.plan, self._facts, short=short))
         self.call_after_refresh(self.query_one("#script").scroll_visible, animate=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The run of another machine is written and exported, not started."""
+        if action in ("accept", "smoke", "foreground"):
+            return not self._facts.machine
+        if action == "accept_write":
+            return bool(self._facts.machine)
+        return super().check_action(action, parameters)
+
+    def action_accept_write(self) -> None:
+        """What Enter does where nothing can be started."""
+        self.action_write()
 
     def action_file(self) -> None:
         """Show the next of the files."""
@@ -151,8 +185,7 @@ class ReviewPage(Page[Path | InForeground]):
         def leave(folder: Path) -> None:
             self.dismiss(InForeground(run=folder))
 
-        if not self._elsewhere():
-            self._begin(self._written, leave, "writing the folder")
+        self._begin(self._written, leave, "writing the folder")
 
     def action_smoke(self) -> None:
         """Try a few steps with the longest rows, and tell what they took."""
@@ -162,6 +195,14 @@ class ReviewPage(Page[Path | InForeground]):
         """Write the folder and open the shown file in the editor."""
         self._begin(self._written, self._edit, "writing the folder")
 
+    def action_export(self) -> None:
+        """Write the run in another form."""
+        if not self.busy:
+            name, exports = self._run_name, self._verbs.exports
+            Export(
+                page=self, verbs=exports, chosen=self._chosen, facts=self._facts, name=name
+            ).begin()
+
     def action_back(self) -> None:
         """Not while a run is being started: it would start unseen."""
         if not (self.busy and self._starting):
@@ -169,19 +210,10 @@ class ReviewPage(Page[Path | InForeground]):
 
     def _begin(self, call: Callable[[], Any], then: Callable[[Any], None], subject: str) -> None:
         """Do one of the things that write, once the files are there and nothing else goes on."""
-        launches = not subject.startswith("writing")
-        if self.busy or not self._files or (launches and self._elsewhere()):
+        if self.busy or not self._files:
             return
         self._starting = subject.startswith("starting")
         self.ask(call, then, subject)
-
-    def _elsewhere(self) -> bool:
-        """Whether this is the run of another machine, which is said."""
-        machine = self._facts.machine
-        if machine:
-            what = f"a run planned for {machine} is not started here"
-            self.message.refuse(Problem(what=what, fix="w writes its folder, to be copied there"))
-        return bool(machine)
 
     def _written(self) -> Path:
         """The run folder, written once; called in a thread."""
@@ -205,12 +237,15 @@ class ReviewPage(Page[Path | InForeground]):
 
     def _tell_written(self, folder: Path) -> None:
         name_box(self.query_one("#script"), str(folder), "written, not started")
-        self.message.say(f"written to {folder}; bash run.sh in it starts it, Enter starts it here")
+        start = (
+            f"copy it to {self._facts.machine}" if self._facts.machine else "Enter starts it here"
+        )
+        self.message.say(f"written to {folder}; bash run.sh in it starts it, {start}")
 
     def _tell_tried(self, tried: tuple[RunState, Mapping[str, Any]]) -> None:
         state, details = tried
         if state.exit_code == 0:
-            self.message.say(f"smoke test passed: {measured(details)}. Enter starts the run")
+            self.message.say(f"smoke test passed: {tested(details)}. Enter starts the run")
             return
         failure = state.failure
         what = f"the smoke test ended with {state.exit_code}"
@@ -257,18 +292,6 @@ class ReviewPage(Page[Path | InForeground]):
             lines = differences(self._against[1].get(name, ""), self._files[name])
         self.show("#text", Content("\n").join(lines))
         script.scroll_home(animate=False)
-
-
-def measured(result: Mapping[str, Any]) -> str:
-    """What a smoke test measured beside what was predicted."""
-    predicted, taken = result.get("predicted") or {}, result.get("measured") or {}
-    kinds = (taken.get("memory_peak_bytes"), taken.get("process_memory_peak_bytes"))
-    peaks = [[peak for peak in kind or [] if peak is not None] for kind in kinds]
-    known = next((peak for peak in peaks if peak), None)
-    if known is None:
-        return "its memory was not measured"
-    used, wanted = wording.gib(max(known)), wording.gib(predicted.get("device_bytes"))
-    return f"{used} measured, {wanted} predicted"
 
 
 def differences(before: str, now: str) -> list[Content]:

@@ -31,11 +31,12 @@ class StartPage(Page[Path | Literal["new", "continue"]]):
         "left are kept until a run is started from them; n begins without them."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Leave", id="page.back", tooltip="Leave the wizard"),
         Binding("n", "new", "New run", id="start.new", tooltip="Begin a new run"),
     ]
 
     def __init__(self, runs: tuple[RunSummary, ...], kept: Answers | None = None) -> None:
-        super().__init__(first=True)
+        super().__init__()
         self._runs = runs
         self._kept = kept
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from wizard.screens.verbs import DataPreview
 
 COLUMNS = "columns"
+DROPPED = "max_dropped_percent"
+OF_ROWS = frozenset({COLUMNS, DROPPED})
+"""Settings that go with one set of data and no other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

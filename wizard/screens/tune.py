@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -19,6 +20,7 @@ from wizard import wording
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.language import said
+from wizard.presets import TEXTS
 from wizard.problem import Problem
 from wizard.settings import every_setting, setting
 from wizard.steps import Chosen, Step, again
@@ -49,6 +51,7 @@ LETTERS = {"find": "/", "undo": "z", "redo": "y", "defaults": "d"}
 """Action → the character that does it where no value can hold it."""
 RUN_NAME = "run_name"
 REPLAN_SECONDS = 0.2
+SHORTEST_LABEL = 18
 
 
 class TunePage(Page[Chosen]):
@@ -122,7 +125,13 @@ class TunePage(Page[Chosen]):
     def on_mount(self) -> None:
         """Start in the first field."""
         self.query(Input).first().focus()
+        self._align()
         self._show_effect(self._before)
+
+    @property
+    def answers(self) -> Answers:
+        """With what was changed here."""
+        return self._answers
 
     def on_resize(self) -> None:
         """The effect is a table of the page's width."""
@@ -252,9 +261,17 @@ class TunePage(Page[Chosen]):
             await self.query_one("#settings").mount(
                 self._field(name), before=f"#field-{'run-name'}"
             )
+            self._align()
         field = self._field_of(name)
         field.query_one(Input).focus()
         field.scroll_visible()
+
+    def _align(self) -> None:
+        """Values begin in one column, behind the longest label."""
+        fields = list(self.query(Field))
+        width = max([SHORTEST_LABEL, *(cell_len(field.label) + 1 for field in fields)])
+        for field in fields:
+            field.set_label_width(width)
 
     def _return_to(self, answers: Answers) -> None:
         """Earlier answers, in the fields as well."""
@@ -299,6 +316,8 @@ class TunePage(Page[Chosen]):
             return "a run needs a name without `/`" if "/" in text else None
         settings = {k: v for k, v in self._answers.settings.items() if k != name}
         if text:
+            if name in TEXTS:
+                text = text.replace("\\n", "\n").replace("\\t", "\t")
             try:
                 settings[name] = parse_setting(name, text)[1]
             except SpecError as error:
@@ -335,9 +354,7 @@ class TunePage(Page[Chosen]):
     def _leave(self, chosen: Chosen) -> None:
         self._leaving = False
         if chosen.plan.fits:
-            name = chosen.answers.run_name or self._suggested_name
-            answers = replace(chosen.answers, run_name=name)
-            self.dismiss(replace(chosen, answers=answers))
+            self.dismiss(chosen)
             return
         self.message.refuse(
             Problem(what=f"does not fit: {budget_line(chosen.plan)}", fix="a smaller value fits")

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from wizard.answers import Answers
+from wizard.answers import Answers, Preset
 from wizard.facts import Dataset, Facts, KnownModel, Model
 
 if TYPE_CHECKING:
     from wizard.dashboard.source import Follower, LogOf
     from wizard.dashboard.state import RunState
+    from wizard.formats.exporting import Target
+    from wizard.formats.values import Exported
     from wizard.plan import Plan
     from wizard.steps import Chosen
 
@@ -110,5 +112,13 @@ class Verbs:
     """Keep the answers for the next time; None forgets them."""
     machines: Machines
     """Machines that are not this one."""
+    make_export: Callable[[Chosen, Facts, str, Target], Exported]
+    """Plan, facts, name and form → its files, not yet written."""
+    write_export: Callable[[Exported, Path], list[Path]]
+    """Writes an export where nothing is; the files that are there now."""
+    presets: Callable[[], tuple[Preset, ...]]
+    """Named answers, shipped and the user's own."""
+    save_preset: Callable[[Preset], Path]
+    """Writes one of the user's own under a name that none has."""
     suggested_model: str | None = None
     """Offered on the Model page: the demo's model when it is on this machine."""

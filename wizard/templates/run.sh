@@ -220,6 +220,14 @@ mkdir -p logs || fail 73 "cannot write in $PWD: is the disk full or read-only?"
 export {{visible}}
 [ "$SHARE" -eq 1 ] || hold_devices {{kind}} "${{visible}}" || fail $? "$(tail -n 1 logs/preflight.log)"
 cat logs/preflight.log >&2
+if [ "${NNODES:-1}" -gt 1 ]; then
+  # The interface that reaches the first machine; each machine may call its own otherwise.
+  through=$("$PYTHON" -m engine.route "$MASTER_ADDR")
+  if [ -n "$through" ]; then
+    export GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-$through}
+    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$through}
+  fi
+fi
 stage fetching 0 "$PYTHON" -m engine.fetch spec.toml || exit
 stage preparing 0 "$PYTHON" -m engine.prepare spec.toml || exit
 

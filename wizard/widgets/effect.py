@@ -18,11 +18,19 @@ if TYPE_CHECKING:
     from wizard.facts import Facts
     from wizard.plan import Plan
 
+ROOMY = 80
+"""Cells from which on the bar is long."""
+
 
 def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
     """The plan as it was taken beside the plan of the settings as they are."""
+    bar = 16 if width >= ROOMY else 8
     rows = [
-        ("memory", *_both(before, now, lambda p: wording.gib(p.memory.device_bytes)), _room(now)),
+        (
+            "memory",
+            *_both(before, now, lambda p: wording.gib(p.memory.device_bytes)),
+            _room(now, bar),
+        ),
         ("speed", *_both(before, now, lambda p: wording.speed(p.tokens_per_second)), _batch(now)),
         ("steps", *_both(before, now, lambda p: wording.count(p.steps)), ""),
         (
@@ -51,10 +59,10 @@ def _both(before: Plan, now: Plan, number: Callable[[Plan], str]) -> tuple[str, 
     return number(before), number(now)
 
 
-def _room(plan: Plan) -> str:
+def _room(plan: Plan, bar: int) -> str:
     memory = plan.memory
     budget = said(f"of {wording.gib(memory.device_budget_bytes)}")
-    return " ".join(filter(None, (budget, made_of(memory, 16), fits(plan))))
+    return " ".join(filter(None, (budget, made_of(memory, bar), fits(plan))))
 
 
 def _batch(plan: Plan) -> str:

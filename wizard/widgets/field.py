@@ -79,6 +79,15 @@ class Field(HorizontalGroup):
             self._text = event.value
             self.post_message(self.Edited(self.setting, event.value))
 
+    @property
+    def label(self) -> str:
+        """What stands before the value."""
+        return self._label
+
+    def set_label_width(self, cells: int) -> None:
+        """Room for the label; all fields of a page have the same."""
+        self.query_one(".label").styles.width = cells
+
     def set_text(self, text: str) -> None:
         """Another value than the user typed, which is told to nobody."""
         self._text = wording.one_line(text)

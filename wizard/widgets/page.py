@@ -12,17 +12,20 @@ from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
+from wizard.answers import Answers
 from wizard.language import ENGLISH, said, used
 from wizard.problem import Problem, ProblemError
-from wizard.steps import ORDER, GoTo, Step
+from wizard.steps import ORDER, GoTo, Loaded, Step
 from wizard.widgets.aside import aside
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
+from wizard.widgets.keyline import KeyLine
 from wizard.widgets.message import MessageLine
 from wizard.widgets.panel import redraw
+from wizard.widgets.table import Rows
 from wizard.widgets.too_small import TooSmall
 
 Answer = TypeVar("Answer")
@@ -59,7 +62,7 @@ def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
     }
 
 
-class Page(Screen[Answer | GoTo | None]):
+class Page(Screen[Answer | GoTo | Loaded | None]):
     """One page: Enter leaves it with a value, Escape with None, which means one page back."""
 
     STEP: ClassVar[Step | None] = None
@@ -67,6 +70,8 @@ class Page(Screen[Answer | GoTo | None]):
     QUESTION: ClassVar[str] = ""
     HINT: ClassVar[str] = ""
     HELP_TEXT: ClassVar[str] = ""
+    HELP_ON: ClassVar[Mapping[str, str]] = {}
+    """Id of a widget → what it is about, said first while it has the focus."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "enter", "accept", "Next", id="page.next", priority=True, tooltip="Accept and go on"
@@ -113,11 +118,14 @@ class Page(Screen[Answer | GoTo | None]):
         ),
     ]
 
-    def __init__(self, *, first: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        self.given = Answers()
+        """The answers that the page began with."""
+        self.notice = ""
+        """Said before the hint: what was not asked on the way here."""
         self.marks: Mapping[Step, str] = {}
         """Step → its mark in the header, where that is not told by the order of steps."""
-        self._first = first
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
 
     def compose(self) -> ComposeResult:
@@ -126,13 +134,18 @@ class Page(Screen[Answer | GoTo | None]):
         yield Static(said(self.QUESTION), id="question", markup=False)
         with VerticalScroll(id="body", can_focus=False):
             yield from self.body()
-        yield Footer(show_command_palette=False)
-        yield MessageLine(self.HINT)
+        yield KeyLine()
+        yield MessageLine(f"{self.notice} {self.HINT}".strip())
         yield TooSmall()
 
     def body(self) -> ComposeResult:
         """The page's own widgets."""
         yield from ()
+
+    @property
+    def answers(self) -> Answers:
+        """The answers as they are on the page now."""
+        return self.given
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
@@ -206,12 +219,19 @@ class Page(Screen[Answer | GoTo | None]):
         self.message.refuse(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The first page has nothing before it; a field takes the `?`, so help is on F1 there."""
-        if action == "back" and self._first:
-            return None
+        """A field takes the `?`, so help is on F1 there."""
         if action in ("explain", "explain_while_typing"):
             return isinstance(self.focused, Input) == (action == "explain_while_typing")
         return super().check_action(action, parameters)
+
+    def on_rows_clicked(self, event: Rows.Clicked) -> None:
+        """A click marks a row; one on the marked row takes it."""
+        if event.again:
+            self.row_taken()
+
+    def row_taken(self) -> None:
+        """What a click on the marked row does: what Enter does, where a page has nothing else."""
+        self.action_next()
 
     def action_accept(self) -> None:
         """Go on, once the focused field has taken the keys that came before Enter.
@@ -249,8 +269,10 @@ class Page(Screen[Answer | GoTo | None]):
         self.action_explain()
 
     def help_text(self) -> str:
-        """What the page is about."""
-        return self.HELP_TEXT
+        """What the focused widget is about, then the page."""
+        focused = self.focused.id if self.focused is not None else None
+        here = said(self.HELP_ON.get(focused or "", ""))
+        return f"{here}\n\n{said(self.HELP_TEXT)}" if here else said(self.HELP_TEXT)
 
     def show(self, selector: str, content: Content | str) -> None:
         """Replace the text of one Static, if it changed; what others wrote comes as Content."""

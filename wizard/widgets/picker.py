@@ -59,10 +59,10 @@ class Picker(ModalScreen[str | None]):
     Picker #detail.-some { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "Choose", id="picker.take", priority=True),
-        Binding("escape", "cancel", "Cancel", id="picker.cancel"),
-        Binding("down", "move(1)", "Next", id="picker.down", priority=True),
-        Binding("up", "move(-1)", "Previous", id="picker.up", priority=True),
+        Binding("enter", "take", "Choose", id="picker.take", priority=True, tooltip="Take it"),
+        Binding("escape", "cancel", "Cancel", id="picker.cancel", tooltip="Back without choosing"),
+        Binding("down", "move(1)", "Next", id="picker.down", priority=True, tooltip="Next row"),
+        Binding("up", "move(-1)", "Previous", id="picker.up", priority=True, tooltip="Row before"),
     ]
 
     def __init__(
@@ -106,6 +106,10 @@ class Picker(ModalScreen[str | None]):
             self.query_one("#detail", Panel).show(
                 self._detail(self._found[event.option_index].value)
             )
+
+    def on_rows_clicked(self) -> None:
+        """A click chooses."""
+        self.action_take()
 
     def action_move(self, rows: int) -> None:
         """Mark another row."""

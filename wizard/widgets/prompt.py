@@ -27,8 +27,8 @@ class Prompt(ModalScreen[str | None]):
     Prompt Input { margin: 1 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "Take", id="prompt.take", priority=True),
-        Binding("escape", "cancel", "Cancel", id="prompt.cancel"),
+        Binding("enter", "take", "Take", id="prompt.take", priority=True, tooltip="Take the text"),
+        Binding("escape", "cancel", "Cancel", id="prompt.cancel", tooltip="Back without an answer"),
     ]
 
     def __init__(

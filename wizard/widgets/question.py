@@ -26,8 +26,10 @@ class Question(ModalScreen[int | None]):
     Question Static { margin-bottom: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "Choose", id="question.take", priority=True),
-        Binding("escape", "cancel", "Cancel", id="question.cancel"),
+        Binding("enter", "take", "Choose", id="question.take", priority=True, tooltip="Take it"),
+        Binding(
+            "escape", "cancel", "Cancel", id="question.cancel", tooltip="Back without choosing"
+        ),
     ]
 
     def __init__(self, text: str, choices: Sequence[str]) -> None:
@@ -46,6 +48,10 @@ class Question(ModalScreen[int | None]):
         rows = self.query_one(Rows)
         rows.show([said(choice) for choice in self._choices])
         rows.focus()
+
+    def on_rows_clicked(self) -> None:
+        """A click chooses."""
+        self.action_take()
 
     def action_take(self) -> None:
         """Leave with the marked choice."""

@@ -22,7 +22,13 @@ class Sheet(ModalScreen[None]):
     Sheet VerticalScroll { scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q,question_mark,f1", "close", "Close", id="sheet.close"),
+        Binding(
+            "escape,enter,q,question_mark,f1",
+            "close",
+            "Close",
+            id="sheet.close",
+            tooltip="Back to the page",
+        ),
     ]
 
     def __init__(self, title: str, content: Content | str) -> None:

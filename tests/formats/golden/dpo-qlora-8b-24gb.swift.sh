@@ -15,6 +15,7 @@ exec swift rlhf \
   --model=Qwen/Qwen3-8B \
   --torch_dtype=bfloat16 \
   --max_length=1024 \
+  --packing=false \
   --lora_rank=16 \
   --lora_alpha=32 \
   --lora_dropout=0.0 \
@@ -36,6 +37,11 @@ exec swift rlhf \
   --save_total_limit=2 \
   --ddp_timeout=1800 \
   --gradient_checkpointing=false \
+  --adam_beta1=0.9 \
+  --adam_beta2=0.999 \
+  --adam_epsilon=1e-08 \
+  --torch_compile=false \
+  --dataloader_num_workers=0 \
   --use_rslora=false \
   --use_dora=false \
   --warmup_ratio=0.03 \

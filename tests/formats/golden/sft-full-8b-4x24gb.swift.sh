@@ -13,6 +13,7 @@ exec swift sft \
   --model=Qwen/Qwen3-8B \
   --torch_dtype=bfloat16 \
   --max_length=1664 \
+  --packing=false \
   --split_dataset_ratio=0.0 \
   --num_train_epochs=3.0 \
   --max_steps=-1 \
@@ -29,6 +30,11 @@ exec swift sft \
   --save_total_limit=2 \
   --ddp_timeout=1800 \
   --gradient_checkpointing=true \
+  --adam_beta1=0.9 \
+  --adam_beta2=0.999 \
+  --adam_epsilon=1e-08 \
+  --torch_compile=false \
+  --dataloader_num_workers=0 \
   --warmup_ratio=0.03 \
   --use_hf=true \
   --output_dir=output/sft-full-8b-4x24gb-1 \

@@ -55,7 +55,7 @@ keep spec.toml <<'END_OF_SPEC'
 version = 1
 
 [model]
-model = "Qwen/Qwen3-8B" # you named it
+model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
@@ -64,6 +64,7 @@ attn_implementation = "sdpa" # torch's own fused attention: always installed, no
 data = "/data/rows.jsonl" # you named it
 data_format = "messages" # its rows are in the format messages
 max_length = 1024 # the preset sft-lora-8b-24gb fixes it
+packing = false # rows keep their own place in a batch; true wastes no token on padding
 max_dropped_percent = 1.0 # more bad rows than this point to a wrong file
 eval_split = 0.0 # every row is learnt from; 0.1 holds a tenth out
 
@@ -100,9 +101,19 @@ warmup_ratio = 0.03 # the first steps are small while Adam's averages settle
 weight_decay = 0.0 # short runs on a trained model do not need it
 max_grad_norm = 1.0 # one odd batch cannot throw the weights off
 optim = "adamw_torch_fused" # one kernel for all weights: fastest, and no temporary copies
+adam_beta1 = 0.9 # Adam's own
+adam_beta2 = 0.999 # Adam's own; 0.95 follows large batches faster
+adam_epsilon = 1e-08 # Adam's own
 gradient_checkpointing = true # activations are computed again in the backward pass: slower, far less memory
+activation_offloading = false # activations stay on the device, which is faster
+use_liger_kernel = false # the library's own layers; true needs liger-kernel and is faster
+torch_compile = false # starts at once; true pays where a run has hours of equal steps
+padding_free = false # rows are padded to the longest of their batch; true joins them
+group_by_length = false # rows come in random order; true pads less where lengths differ
+dataloader_num_workers = 0 # rows are tokens already: a batch is made in no time
 seed = 42 # a fixed seed makes the run repeatable
 logging_steps = 1 # a curve of 939 steps
+report_to = "none" # `tunewright watch` shows a run; a tracker can be told too
 save_steps = 199 # about half an hour: no more than that is lost
 save_total_limit = 2 # the newest, and one in case it is damaged
 END_OF_SPEC
@@ -111,7 +122,7 @@ keep spec.1.toml <<'END_OF_SPEC'
 version = 1
 
 [model]
-model = "Qwen/Qwen3-8B" # you named it
+model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
@@ -120,6 +131,7 @@ attn_implementation = "sdpa" # torch's own fused attention: always installed, no
 data = "/data/rows.jsonl" # you named it
 data_format = "messages" # its rows are in the format messages
 max_length = 1024 # the preset sft-lora-8b-24gb fixes it
+packing = false # rows keep their own place in a batch; true wastes no token on padding
 max_dropped_percent = 1.0 # more bad rows than this point to a wrong file
 eval_split = 0.0 # every row is learnt from; 0.1 holds a tenth out
 
@@ -156,9 +168,19 @@ warmup_ratio = 0.03 # the first steps are small while Adam's averages settle
 weight_decay = 0.0 # short runs on a trained model do not need it
 max_grad_norm = 1.0 # one odd batch cannot throw the weights off
 optim = "adamw_torch_fused" # one kernel for all weights: fastest, and no temporary copies
+adam_beta1 = 0.9 # Adam's own
+adam_beta2 = 0.999 # Adam's own; 0.95 follows large batches faster
+adam_epsilon = 1e-08 # Adam's own
 gradient_checkpointing = true # activations are computed again in the backward pass: slower, far less memory
+activation_offloading = false # activations stay on the device, which is faster
+use_liger_kernel = false # the library's own layers; true needs liger-kernel and is faster
+torch_compile = false # starts at once; true pays where a run has hours of equal steps
+padding_free = false # rows are padded to the longest of their batch; true joins them
+group_by_length = false # rows come in random order; true pads less where lengths differ
+dataloader_num_workers = 0 # rows are tokens already: a batch is made in no time
 seed = 42 # a fixed seed makes the run repeatable
 logging_steps = 1 # a curve of 939 steps
+report_to = "none" # `tunewright watch` shows a run; a tracker can be told too
 save_steps = 199 # about half an hour: no more than that is lost
 save_total_limit = 2 # the newest, and one in case it is damaged
 END_OF_SPEC
@@ -167,7 +189,7 @@ keep spec.2.toml <<'END_OF_SPEC'
 version = 1
 
 [model]
-model = "Qwen/Qwen3-8B" # you named it
+model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
@@ -176,6 +198,7 @@ attn_implementation = "sdpa" # torch's own fused attention: always installed, no
 data = "/data/rows.jsonl" # you named it
 data_format = "messages" # its rows are in the format messages
 max_length = 1024 # the preset sft-lora-8b-24gb fixes it
+packing = false # rows keep their own place in a batch; true wastes no token on padding
 max_dropped_percent = 1.0 # more bad rows than this point to a wrong file
 eval_split = 0.0 # every row is learnt from; 0.1 holds a tenth out
 
@@ -212,9 +235,19 @@ warmup_ratio = 0.03 # the first steps are small while Adam's averages settle
 weight_decay = 0.0 # short runs on a trained model do not need it
 max_grad_norm = 1.0 # one odd batch cannot throw the weights off
 optim = "adamw_torch_fused" # one kernel for all weights: fastest, and no temporary copies
+adam_beta1 = 0.9 # Adam's own
+adam_beta2 = 0.999 # Adam's own; 0.95 follows large batches faster
+adam_epsilon = 1e-08 # Adam's own
 gradient_checkpointing = true # activations are computed again in the backward pass: slower, far less memory
+activation_offloading = false # activations stay on the device, which is faster
+use_liger_kernel = false # the library's own layers; true needs liger-kernel and is faster
+torch_compile = false # starts at once; true pays where a run has hours of equal steps
+padding_free = false # rows are padded to the longest of their batch; true joins them
+group_by_length = false # rows come in random order; true pads less where lengths differ
+dataloader_num_workers = 0 # rows are tokens already: a batch is made in no time
 seed = 42 # a fixed seed makes the run repeatable
 logging_steps = 1 # a curve of 939 steps
+report_to = "none" # `tunewright watch` shows a run; a tracker can be told too
 save_steps = 199 # about half an hour: no more than that is lost
 save_total_limit = 2 # the newest, and one in case it is damaged
 END_OF_SPEC

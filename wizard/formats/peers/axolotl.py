@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wizard.formats import rules, text
-from wizard.formats.reader import PLAIN_FILE, PLANNED, Reader, is_false, is_true, listed
+from wizard.formats.reader import PLAIN_FILE, Reader, is_false, is_true, listed
 from wizard.formats.values import Exported, told
 from wizard.formats.writer import SEVERAL_SETS, Writer, is_one_file, say_zero
 from wizard.plan import Plan
@@ -43,7 +43,6 @@ LEFT: Mapping[str, str] = {
     "chat_template": "the model's own chat template is used, or template=chatml",
     "plugins": "it would load code",
     "dataset_prepared_path": "rows are prepared anew for every run, in its folder",
-    "tf32": f"{PLANNED}",
     "strict": "every unknown setting is refused here",
     "load_in_8bit": "an adapter is trained on 4-bit weights or on whole ones",
     "bnb_config_kwargs": "4-bit weights are nf4, quantised twice",
@@ -163,6 +162,15 @@ SAID: Mapping[str, str] = {
     "eval_split": "val_set_size",
     "eval_steps": "eval_steps",
     "metric_for_best_model": "metric_for_best_model",
+    "adam_beta1": "adam_beta1",
+    "adam_beta2": "adam_beta2",
+    "adam_epsilon": "adam_epsilon",
+    "neftune_noise_alpha": "neftune_noise_alpha",
+    "torch_compile": "torch_compile",
+    "tf32": "tf32",
+    "dataloader_num_workers": "dataloader_num_workers",
+    "dataloader_prefetch_factor": "dataloader_prefetch_factor",
+    "greater_is_better": "greater_is_better",
     "lora_rank": "lora_r",
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",

@@ -77,8 +77,13 @@ def _backward_workspace(heads: Heads, *, expands: bool, width: int) -> int:
     return queries + (2 * heads.result * width if expands else 0)
 
 
-def eager_attention(tape: Tape, q: Tensor, k: Tensor, v: Tensor, heads: Heads) -> Tensor:
-    """Every score is made: its softmax is kept in float32 and in the weights' format."""
+def eager_attention(
+    tape: Tape, q: Tensor, k: Tensor, v: Tensor, heads: Heads, *, capped: bool = False
+) -> Tensor:
+    """Every score is made: its softmax is kept in float32 and in the weights' format.
+
+    `capped` scores pass a hyperbolic tangent, whose result is kept as well (Gemma 2).
+    """
     if heads.heads != heads.kv_heads:
         k = repeat_heads(tape, k, heads.heads // heads.kv_heads)
         v = repeat_heads(tape, v, heads.heads // heads.kv_heads)
@@ -87,9 +92,13 @@ def eager_attention(tape: Tape, q: Tensor, k: Tensor, v: Tensor, heads: Heads) -
         q, k, v = cast(tape, q, HALF), cast(tape, k, HALF), cast(tape, v, HALF)
     scores = _product(tape, q, k, heads.rows * heads.heads * heads.length * heads.length)
     scores = unary(tape, scores)
+    if capped:
+        scores = unary(tape, scores)
+        scores = saving_result(tape, scores)
+        scores = unary(tape, scores)
     scores = tape.apply(scores.count, scores.width, (scores,), (), same)
     scores = cast(tape, scores, SINGLE)
-    softmax = _softmax(tape, scores)
+    softmax = saving_result(tape, scores)
     del scores
     weights = cast(tape, cast(tape, softmax, before), q.width)
     del softmax
@@ -108,7 +117,8 @@ def _product(tape: Tape, a: Tensor, b: Tensor, count: int) -> Tensor:
     return tape.apply(count, a.width, (a, b), (a.buffer, b.buffer), backward)
 
 
-def _softmax(tape: Tape, scores: Tensor) -> Tensor:
+def saving_result(tape: Tape, scores: Tensor) -> Tensor:
+    """A softmax, a hyperbolic tangent, a sigmoid: what keeps its own result."""
     size = scores.size
 
     def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:

@@ -1,17 +1,20 @@
 """A decoder's weights and the forward pass of one layer, full or with an adapter.
 
-Sources: transformers/models/{llama,qwen2,qwen3,mistral}/modeling_*.py; peft/tuners/lora/layer.py
-(float32 or bfloat16 adapters beside plain matrices) and lora/bnb.py (beside 4-bit ones).
+Sources: transformers/models/{llama,qwen2,qwen3,mistral,gemma2,gemma3}/modeling_*.py;
+peft/tuners/lora/layer.py (float32 or bfloat16 adapters beside plain matrices) and lora/bnb.py
+(beside 4-bit ones).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from wizard.planner.tape.attention import Heads, eager_attention, fused_attention
+from wizard.planner.tape.attention import Heads, eager_attention, fused_attention, saving_result
 from wizard.planner.tape.autograd import Tape, Tensor
-from wizard.planner.tape.normalisation import rms_norm, rms_norm_fused
+from wizard.planner.tape.experts import Experts, make_experts, routed, scaled_rows
+from wizard.planner.tape.normalisation import rms_norm, rms_norm_fused, rms_norm_gemma
 from wizard.planner.tape.operations import (
+    HALF,
     add,
     cast,
     clone,
@@ -27,9 +30,12 @@ from wizard.planner.tape.operations import (
 from wizard.planner.tape.phi3 import halves, part, rotary_joined
 from wizard.planner.tape.setup import DTYPE_BYTES, MATRICES, Block, Setup
 
+SHARED_GATE = "shared_expert_gate"
+"""Qwen 2 MoE: how much each token takes of the shared experts."""
+
 
 def matrix_widths(block: Block) -> dict[str, tuple[int, int]]:
-    """(input, output) of each matrix of a dense layer."""
+    """(input, output) of each matrix of a layer; routed experts are none, shared ones are."""
     attention, key_value = block.heads * block.head_dim, block.kv_heads * block.head_dim
     hidden, intermediate = block.hidden, block.intermediate
     if block.family == "phi3":
@@ -39,15 +45,20 @@ def matrix_widths(block: Block) -> dict[str, tuple[int, int]]:
             "gate_up": (hidden, 2 * intermediate),
             "down": (intermediate, hidden),
         }
-    return {
+    found = {
         "q": (hidden, attention),
         "k": (hidden, key_value),
         "v": (hidden, key_value),
         "o": (attention, hidden),
-        "gate": (hidden, intermediate),
-        "up": (hidden, intermediate),
-        "down": (intermediate, hidden),
     }
+    if block.experts:
+        intermediate = block.shared_intermediate
+    if intermediate:
+        found["gate"] = found["up"] = (hidden, intermediate)
+        found["down"] = (intermediate, hidden)
+    if block.experts and intermediate:
+        found[SHARED_GATE] = (hidden, 1)
+    return found
 
 
 def has_bias(block: Block, matrix: str) -> bool:
@@ -57,6 +68,9 @@ def has_bias(block: Block, matrix: str) -> bool:
 
 def adapted(setup: Setup, matrix: str) -> bool:
     """Whether an adapter is on this matrix of every layer."""
+    if setup.adapts_experts and matrix in ("gate", "up", "down"):
+        # These names are taken for the experts'.
+        return False
     return setup.lora_targets == MATRICES or matrix in setup.lora_targets
 
 
@@ -81,8 +95,12 @@ class Layer:
     """Weights of one decoder layer."""
 
     matrices: dict[str, Matrix]
-    norms: tuple[Tensor, Tensor]
+    norms: tuple[Tensor, ...]
+    """Before attention and before the MLP; where there are four, then after either."""
     head_norms: tuple[Tensor, Tensor] | None
+    experts: Experts | None
+    masked: bool
+    """Whether its attention is given a mask over all pairs of tokens."""
 
     def without_adapter(self) -> Layer:
         """The same layer with its adapter switched off."""
@@ -90,11 +108,12 @@ class Layer:
             name: Matrix(m.width_in, m.width_out, m.weight, m.bias, None)
             for name, m in self.matrices.items()
         }
-        return Layer(plain, self.norms, self.head_norms)
+        experts = None if self.experts is None else replace(self.experts, adapters=None)
+        return replace(self, matrices=plain, experts=experts)
 
 
-def make_layer(tape: Tape, setup: Setup, *, trainable: bool) -> Layer:
-    """One layer's weights; `trainable` where all of them are, not just an adapter."""
+def make_layer(tape: Tape, setup: Setup, index: int, *, trainable: bool) -> Layer:
+    """A layer's weights; `trainable` where all of them are, not just an adapter."""
     block, other = setup.block, other_bytes(setup)
     width = DTYPE_BYTES[setup.weight_dtype]
     matrices = {}
@@ -105,9 +124,8 @@ def make_layer(tape: Tape, setup: Setup, *, trainable: bool) -> Layer:
         weight = tape.parameter(width_in * width_out, width, trainable=trainable)
         adapter = _adapter(tape, setup, name, width_in, width_out)
         matrices[name] = Matrix(width_in, width_out, weight, bias, adapter)
-    norms = (
-        tape.parameter(block.hidden, other, trainable=trainable),
-        tape.parameter(block.hidden, other, trainable=trainable),
+    norms = tuple(
+        tape.parameter(block.hidden, other, trainable=trainable) for _ in range(block.norms)
     )
     head_norms = None
     if block.qk_norm:
@@ -115,7 +133,10 @@ def make_layer(tape: Tape, setup: Setup, *, trainable: bool) -> Layer:
             tape.parameter(block.head_dim, other, trainable=trainable),
             tape.parameter(block.head_dim, other, trainable=trainable),
         )
-    return Layer(matrices, norms, head_norms)
+    experts = make_experts(tape, setup, other, trainable=trainable)
+    sees_all = bool(block.full_every) and (index + 1) % block.full_every == 0
+    masked = setup.padded or (setup.windowed and not sees_all)
+    return Layer(matrices, norms, head_norms, experts, masked)
 
 
 def _adapter(
@@ -133,14 +154,18 @@ def _adapter(
 class Decoder:
     """Runs layers of one setup on one tape."""
 
-    __slots__ = ("heads", "quantised", "setup", "tape", "unpacks_forward")
+    __slots__ = ("computes", "heads", "quantised", "setup", "tape", "unpacks_forward")
 
     def __init__(self, tape: Tape, setup: Setup) -> None:
         block = setup.block
         self.tape = tape
         self.setup = setup
         self.quantised = setup.method == "qlora"
-        self.unpacks_forward = setup.tokens > setup.stack.fused_4bit_tokens
+        self.computes = HALF if setup.stack.autocast else DTYPE_BYTES[setup.weight_dtype]
+        """Bytes of what 4-bit matrices are unpacked to; the kernel that needs no unpacking has
+        none of float32."""
+        tokens = setup.stack.fused_4bit_tokens if self.computes == HALF else 0
+        self.unpacks_forward = setup.tokens > tokens
         self.heads = Heads(
             rows=setup.rows,
             length=setup.length,
@@ -151,34 +176,41 @@ class Decoder:
 
     def layer(self, layer: Layer, hidden: Tensor, _mask: object = None) -> Tensor:
         """One decoder layer; `_mask` is held as long as the call can be repeated."""
-        width = self.setup.block.hidden
+        width, norms = self.setup.block.hidden, layer.norms
         residual = hidden
-        hidden = self.norm(hidden, layer.norms[0], width)
+        hidden = self.norm(hidden, norms[0], width)
         hidden = self._attention(layer, hidden)
+        if len(norms) > 2:
+            hidden = self.norm(hidden, norms[2], width)
         hidden = add(self.tape, residual, hidden)
         residual = hidden
-        hidden = self.norm(hidden, layer.norms[1], width)
+        hidden = self.norm(hidden, norms[1], width)
         hidden = self._mlp(layer, hidden)
+        if len(norms) > 2:
+            hidden = self.norm(hidden, norms[3], width)
         return add(self.tape, residual, hidden)
 
     def norm(self, x: Tensor, weight: Tensor, width: int) -> Tensor:
         """RMSNorm in the kernel the stack has."""
         if self.setup.stack.fused_norm:
             return rms_norm_fused(self.tape, x, weight, width)
+        if self.setup.block.gemma:
+            return rms_norm_gemma(self.tape, x, weight, width)
         return rms_norm(self.tape, x, weight, width)
 
     def _attention(self, layer: Layer, hidden: Tensor) -> Tensor:
         tape, setup = self.tape, self.setup
-        if setup.block.family == "phi3":
+        family = setup.block.family
+        if family == "phi3":
             q, k, v = self._queries_joined(layer, hidden)
         else:
             q, k, v = self._queries(layer, hidden)
         if setup.attention == "eager":
-            result = eager_attention(tape, q, k, v, self.heads)
+            result = eager_attention(tape, q, k, v, self.heads, capped=family == "gemma2")
         else:
-            masked = setup.padded and setup.attention == "sdpa"
+            masked = layer.masked and setup.attention == "sdpa"
             result = fused_attention(tape, q, k, v, self.heads, masked=masked)
-            if setup.block.family == "phi3":
+            if family == "phi3":
                 # Its queries are joined head by head, so the result has to be put in order.
                 result = clone(tape, result)
         return self._project(layer.matrices["o"], result)
@@ -186,13 +218,17 @@ class Decoder:
     def _queries(self, layer: Layer, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries and keys, and values."""
         tape, matrices, head_dim = self.tape, layer.matrices, self.setup.block.head_dim
+        norms, late = layer.head_norms, self.setup.block.gemma
         q = self._project(matrices["q"], hidden)
-        if layer.head_norms:
-            q = self.norm(q, layer.head_norms[0], head_dim)
+        if norms and not late:
+            q = self.norm(q, norms[0], head_dim)
         k = self._project(matrices["k"], hidden)
-        if layer.head_norms:
-            k = self.norm(k, layer.head_norms[1], head_dim)
+        if norms and not late:
+            k = self.norm(k, norms[1], head_dim)
         v = self._project(matrices["v"], hidden)
+        if norms and late:
+            q = self.norm(q, norms[0], head_dim)
+            k = self.norm(k, norms[1], head_dim)
         rotate = rotary_fused if self.setup.stack.fused_rope else rotary
         return rotate(tape, q), rotate(tape, k), v
 
@@ -207,6 +243,20 @@ class Decoder:
         return rotary_joined(tape, q), rotary_joined(tape, k), v
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        tape, block = self.tape, self.setup.block
+        if layer.experts is None:
+            return self._dense(layer, x)
+        if not block.shared_intermediate:
+            return routed(tape, block, layer.experts, x)
+        shared = self._dense(layer, x)
+        result = routed(tape, block, layer.experts, x)
+        gate = self._project(layer.matrices[SHARED_GATE], x)
+        gate = saving_result(tape, gate)
+        shared = scaled_rows(tape, shared, gate)
+        del gate
+        return add(tape, result, shared)
+
+    def _dense(self, layer: Layer, x: Tensor) -> Tensor:
         tape, matrices = self.tape, layer.matrices
         if self.setup.block.family == "phi3":
             gate, up = halves(tape, self._project(matrices["gate_up"], x))
@@ -232,7 +282,8 @@ class Decoder:
         if matrix.adapter is None:
             return result
         before = result.width
-        x = cast(self.tape, x, matrix.adapter[0].width)
+        if self.setup.stack.adapter_input_cast or not self.tape.autocasts:
+            x = cast(self.tape, x, matrix.adapter[0].width)
         scaled = self._adapted(matrix, matrix.adapter, x)
         result = add(self.tape, result, scaled)
         del scaled
@@ -241,7 +292,12 @@ class Decoder:
     def _project_quantised(self, matrix: Matrix, x: Tensor) -> Tensor:
         tape = self.tape
         result = unpacked_linear(
-            tape, x, matrix.width_in, matrix.width_out, unpacks_forward=self.unpacks_forward
+            tape,
+            x,
+            matrix.width_in,
+            matrix.width_out,
+            computes=self.computes,
+            unpacks_forward=self.unpacks_forward,
         )
         if matrix.adapter is None:
             return result

@@ -1,6 +1,7 @@
 """RMSNorm as transformers writes it, step by step, and as one fused kernel.
 
-Source: transformers/models/llama/modeling_llama.py, LlamaRMSNorm; liger_kernel/ops/rms_norm.py.
+Sources: transformers/models/llama/modeling_llama.py, LlamaRMSNorm; gemma2/modeling_gemma2.py,
+Gemma2RMSNorm; liger_kernel/ops/rms_norm.py.
 """
 
 from __future__ import annotations
@@ -87,6 +88,39 @@ def _weighted(tape: Tape, x: Tensor, weight: Tensor) -> Tensor:
 
     saved = (x.buffer if needs else None, None)
     return tape.apply(x.count, width, (weight, x), saved, backward)
+
+
+def rms_norm_gemma(tape: Tape, x: Tensor, weight: Tensor, width: int) -> Tensor:
+    """`x / rms(x) * (1 + weight)`, all of it in float32, and only the result cast."""
+    single = cast(tape, x, SINGLE)
+    variance = _variance(tape, single, width)
+    scale = _inverse_root(tape, variance)
+    del variance
+    normed = _scaled(tape, single, scale)
+    del single, scale
+    factor = cast(tape, weight, SINGLE)
+    factor = tape.apply(factor.count, SINGLE, (factor,), (), same)
+    product = _product(tape, normed, factor)
+    del normed, factor
+    return cast(tape, product, x.width)
+
+
+def _product(tape: Tape, x: Tensor, factor: Tensor) -> Tensor:
+    """Every token times a float32 factor that all share."""
+    size, factor_size = x.size, factor.size
+    needs, x_needs = factor.node is not None, x.node is not None
+
+    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
+        of_x = tape.buffer(size) if x_needs else None
+        of_factor = None
+        if needs:
+            whole = tape.buffer(size)
+            of_factor = tape.buffer(factor_size)
+            del whole
+        return [of_x, of_factor]
+
+    saved = (x.buffer if needs else None, factor.buffer if x_needs else None)
+    return tape.apply(x.count, SINGLE, (x, factor), saved, backward)
 
 
 def rms_norm_fused(tape: Tape, x: Tensor, weight: Tensor, width: int) -> Tensor:

@@ -191,29 +191,30 @@ def rotary_fused(tape: Tape, x: Tensor) -> Tensor:
 
 
 def unpacked_linear(
-    tape: Tape, x: Tensor, width_in: int, width_out: int, *, unpacks_forward: bool
+    tape: Tape, x: Tensor, width_in: int, width_out: int, *, computes: int, unpacks_forward: bool
 ) -> Tensor:
     """A 4-bit matrix: unpacked for backward always, for forward only with many tokens.
 
     Source: bitsandbytes/autograd/_functions.py and backends/cuda/ops.py. The result has the
-    elements of the input, though it is computed in bfloat16.
+    elements of the input, though it is computed in ones of `computes` bytes.
     """
     before = x.width
-    x = cast(tape, x, HALF)
-    elements, x_size, needs = width_in * width_out, x.count * HALF, x.node is not None
+    x = cast(tape, x, computes)
+    elements, x_size, needs = width_in * width_out, x.size, x.node is not None
     scales = elements // 64 * SINGLE
 
     def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
         if not needs:
             return [None]
         unpacked_scales = tape.buffer(scales, DEQUANTISED)
-        unpacked = tape.buffer(elements * HALF, DEQUANTISED)
+        unpacked = tape.buffer(elements * computes, DEQUANTISED)
         del unpacked_scales
         result = tape.buffer(x_size)
         del unpacked
         return [result]
 
-    workspace = tape.buffer(elements * HALF + 2 * scales, DEQUANTISED) if unpacks_forward else None
-    result = tape.apply(x.count // width_in * width_out, HALF, (x,), (), backward)
+    size = elements * computes + 2 * scales
+    workspace = tape.buffer(size, DEQUANTISED) if unpacks_forward else None
+    result = tape.apply(x.count // width_in * width_out, computes, (x,), (), backward)
     del workspace
     return cast(tape, result, before)

@@ -12,6 +12,7 @@ Optimizer = Literal[
     "adafactor", "none",
 ]  # fmt: skip
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+Family = Literal["llama", "gemma", "gemma2", "gemma3", "phi3"]
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
@@ -44,8 +45,31 @@ class Block:
     moe_intermediate: int = 0
     shared_intermediate: int = 0
     """Width of the experts every token passes."""
-    family: Literal["llama", "gemma", "gemma2", "gemma3", "phi3"] = "llama"
+    float32_scores: bool = False
+    """Mixtral: the router's scores stay float32."""
+    adapts_experts: bool = False
+    """PEFT puts an adapter on the router and on every expert where it is to adapt everything."""
+    window: int = 0
+    """Tokens back that a layer looks; 0 is all of them."""
+    full_every: int = 0
+    """Where there is a window: every n-th layer looks at all tokens; 0 is none of them."""
+    family: Family = "llama"
     """Which layer code runs: Llama, Qwen and Mistral share one."""
+
+    @property
+    def gemma(self) -> bool:
+        """Norms add one to their weights in float32, and embedded tokens are scaled."""
+        return self.family in ("gemma", "gemma2", "gemma3")
+
+    @property
+    def norms(self) -> int:
+        """Norms of a layer as wide as it; Gemma 2 and 3 have two more after attention and MLP."""
+        return 4 if self.family in ("gemma2", "gemma3") else 2
+
+    @property
+    def positions(self) -> int:
+        """Tables of rotary angles: Gemma 3 has one for each kind of layer."""
+        return 2 if self.family == "gemma3" else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +89,9 @@ class Stack:
     """bfloat16 autocast, as `bf16=True` gives it."""
     adapter_dtype: Dtype = "float32"
     """PEFT makes float32 adapters; TRL on 4-bit weights, and ZeRO-3, bfloat16 ones."""
+    adapter_input_cast: bool = True
+    """PEFT copies an adapter's input to the adapter's number format before autocast does; where
+    the trainer tells it not to, the copy is never made."""
     kbit_preparation: bool = False
     """`prepare_model_for_kbit_training`: what is not 4-bit becomes float32."""
     float32_outputs: bool = True
@@ -142,6 +169,22 @@ class Setup:
     def shards_gradients(self) -> bool:
         """A gradient leaves for its owner as soon as it is there."""
         return self.strategy in ("zero2", "zero3", "fsdp1", "fsdp2")
+
+    @property
+    def adapts_experts(self) -> bool:
+        """An adapter is on the router and on every expert."""
+        return self.method != "full" and self.block.adapts_experts and self.lora_targets == MATRICES
+
+    @property
+    def windowed(self) -> bool:
+        """Rows so long that layers with a window are given a mask, even where a row is alone."""
+        window = self.block.window
+        return self.attention == "sdpa" and not self.padded and 0 < window <= self.length
+
+    @property
+    def masks(self) -> int:
+        """Masks over all pairs of tokens: one for each kind of layer that differs."""
+        return 2 if self.block.window and self.block.full_every else 1
 
     @property
     def rows(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wizard.planner.tape.experts import expert_factors, expert_sizes
 from wizard.planner.tape.layers import matrix_widths
 from wizard.planner.tape.setup import DTYPE_BYTES, Setup
 from wizard.planner.tape.states import States
@@ -135,8 +136,11 @@ def _largest(setup: Setup) -> int:
     block, rank = setup.block, setup.lora_rank
     widths = matrix_widths(block)
     if setup.method == "full":
-        return max(block.vocab * block.hidden, *(i * o for i, o in widths.values()))
-    return max((max(i, o) * rank for i, o in widths.values()), default=0)
+        tensors = [*widths.values(), *expert_sizes(block)]
+        return max(block.vocab * block.hidden, *(i * o for i, o in tensors))
+    tensors = [max(i, o) * rank for i, o in widths.values()]
+    tensors += [rows * columns for factors in expert_factors(setup) for rows, columns in factors]
+    return max(tensors, default=0)
 
 
 def _frozen(setup: Setup, states: States) -> int:
@@ -180,13 +184,21 @@ def _gathered_zero3(setup: Setup, states: States) -> int:
     """DeepSpeed keeps what it will need again soon, and fetches ahead."""
     width = DTYPE_BYTES[setup.weight_dtype]
     head, layer = setup.block.vocab * setup.block.hidden, _layer_elements(setup)
-    prefetch = min(PREFETCH_ELEMENTS, 9 * _bucket(setup) // 10)
-    kept = max(min(states.parameters, setup.stack.live_parameters), head)
-    return min(states.parameters, kept + layer + prefetch) * width
+    prefetch, elements = min(PREFETCH_ELEMENTS, 9 * _bucket(setup) // 10), states.parameters
+    if setup.method == "qlora":
+        # 4-bit weights are packed into elements of the others' format, which are counted.
+        elements, layer = states.weights // width, _unit(setup) // width
+    kept = max(min(elements, setup.stack.live_parameters), head)
+    return min(elements, kept + layer + prefetch) * width
 
 
 def _layer_elements(setup: Setup) -> int:
-    return sum(i * o for i, o in matrix_widths(setup.block).values())
+    return sum(i * o for i, o in matrix_widths(setup.block).values()) + _routed_elements(setup)
+
+
+def _routed_elements(setup: Setup) -> int:
+    """Elements of a layer's experts, which no 4-bit format takes."""
+    return sum(rows * columns for rows, columns in expert_sizes(setup.block))
 
 
 def _fsdp(setup: Setup, states: States) -> Share:
@@ -228,10 +240,12 @@ def _layers_share(setup: Setup, states: States) -> float:
 
 def _unit(setup: Setup) -> int:
     """Bytes of one layer's weights when they are gathered."""
-    elements = _layer_elements(setup)
+    elements, experts = _layer_elements(setup), _routed_elements(setup)
     if setup.method != "qlora":
         return elements * _computes(setup)
-    return elements * 9 // 16 if setup.stack.quantised_sharded else 0
+    if not setup.stack.quantised_sharded:
+        return 0
+    return (elements - experts) * 9 // 16 + experts * _computes(setup)
 
 
 def _computes(setup: Setup) -> int:

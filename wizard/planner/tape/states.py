@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from wizard.planner.tape.experts import expert_factors, expert_sizes
 from wizard.planner.tape.layers import adapted, has_bias, matrix_widths, other_bytes
 from wizard.planner.tape.setup import DTYPE_BYTES, Block, Setup
 
@@ -132,12 +133,14 @@ def _matrices(block: Block) -> Iterator[Group]:
 
 
 def _others(block: Block) -> Iterator[Group]:
-    """Embeddings, head, norms and biases."""
+    """Embeddings, head, routed experts, norms and biases."""
     words = Group(rows=block.vocab, columns=block.hidden, copies=1, embedding=True)
     yield words
     if not block.tied:
         yield Group(rows=block.vocab, columns=block.hidden, copies=1)
-    yield Group(rows=1, columns=block.hidden, copies=2 * block.layers + 1)
+    for rows, columns in expert_sizes(block):
+        yield Group(rows=rows, columns=columns, copies=block.layers)
+    yield Group(rows=1, columns=block.hidden, copies=block.norms * block.layers + 1)
     if block.qk_norm:
         yield Group(rows=1, columns=block.head_dim, copies=2 * block.layers)
     for name, (_, width_out) in matrix_widths(block).items():
@@ -151,6 +154,9 @@ def _adapters(setup: Setup) -> Iterator[Group]:
         if adapted(setup, name):
             yield Group(rows=rank, columns=width_in, copies=layers)
             yield Group(rows=width_out, columns=rank, copies=layers)
+    for factors in expert_factors(setup):
+        for rows, columns in factors:
+            yield Group(rows=rows, columns=columns, copies=layers)
 
 
 def _weights(setup: Setup, matrices: list[Group], others: list[Group]) -> int:
@@ -174,13 +180,17 @@ def _quantised(setup: Setup, matrix: Group) -> int:
 
 
 def _rotary_buffers(block: Block) -> int:
-    """Inverse frequencies, and the unscaled ones beside them."""
-    return 2 * (block.head_dim // 2) * 4
+    """Inverse frequencies, and the unscaled ones beside them; Gemma's scale of embedded tokens."""
+    return block.positions * 2 * (block.head_dim // 2) * 4 + 4 * block.gemma
 
 
 def _inputs(setup: Setup) -> int:
-    """Token ids, mask and labels of 8 bytes each; a mask over pairs of tokens where rows differ."""
-    pairs = setup.rows * setup.length**2 if setup.padded else 0
+    """Token ids, mask and labels of 8 bytes each; a mask over pairs of tokens where rows differ.
+
+    Eager attention has masks of its own on the tape, FlashAttention needs none.
+    """
+    masked = setup.padded and setup.attention == "sdpa"
+    pairs = setup.masks * setup.rows * setup.length**2 if masked else 0
     return 3 * 8 * setup.tokens + pairs
 
 

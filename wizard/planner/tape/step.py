@@ -21,7 +21,7 @@ from wizard.planner.tape.layers import (
     other_bytes,
 )
 from wizard.planner.tape.meter import Meter
-from wizard.planner.tape.operations import embedding
+from wizard.planner.tape.operations import embedding, unary
 from wizard.planner.tape.setup import Setup, UnknownStepError
 
 FORWARD, REFERENCE, BACKWARD = 0, 5, 10
@@ -34,9 +34,8 @@ KINDS_OF_REGIONS = (
     *[kinds.WORKSPACE] * 4, kinds.LOSS,
     *[kinds.WORKSPACE] * 4, kinds.LOSS,
 )  # fmt: skip
-KNOWN_FAMILIES = frozenset({"llama", "phi3"})
-SHALLOW = (3, 4)
-"""Depths that are recorded: bottom, top, and one or two layers between them."""
+SHALLOW = 3
+"""The least depth that is recorded: bottom, top, and a layer between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,6 @@ def own_recording(setup: Setup) -> Setup:
 
     Raises UnknownStepError where the layers are none the tape knows.
     """
-    if setup.block.experts:
-        raise UnknownStepError("routed experts are not simulated")
-    if setup.block.family not in KNOWN_FAMILIES:
-        raise UnknownStepError(f"{setup.block.family} layers are not simulated")
     if setup.method != "full" and not any(adapted(setup, m) for m in matrix_widths(setup.block)):
         raise UnknownStepError("the adapter is on no matrix of a layer")
     stack = replace(
@@ -100,17 +95,23 @@ def _has_buckets(setup: Setup) -> bool:
 
 @lru_cache(maxsize=4096)
 def _record(setup: Setup) -> Recording:
-    depth = setup.block.layers
-    if depth <= SHALLOW[1] or (setup.checkpointing and setup.checkpoint_every > 1):
+    depth, period = setup.block.layers, _period(setup)
+    shallow = SHALLOW + (depth - SHALLOW) % period
+    if depth <= shallow + period or (setup.checkpointing and setup.checkpoint_every > 1):
         return Recording(tuple(run(setup).at_peaks()))
-    low, high = (_peaks(_at_depth(setup, shallow)) for shallow in SHALLOW)
-    further = depth - SHALLOW[0]
+    low, high = (_peaks(_at_depth(setup, layers)) for layers in (shallow, shallow + period))
+    further = (depth - shallow) // period
     return Recording(
         tuple(
             tuple(a + further * (b - a) for a, b in zip(at_low, at_high, strict=True))
             for at_low, at_high in zip(low, high, strict=True)
         )
     )
+
+
+def _period(setup: Setup) -> int:
+    """After how many layers the same kind comes again."""
+    return setup.block.full_every if setup.windowed and setup.block.full_every else 1
 
 
 @lru_cache(maxsize=4096)
@@ -123,10 +124,32 @@ def forget() -> None:
     """Drop every recording made so far."""
     _record.cache_clear()
     _peaks.cache_clear()
+    _evaluated.cache_clear()
 
 
 def _at_depth(setup: Setup, layers: int) -> Setup:
     return replace(setup, block=replace(setup.block, layers=layers))
+
+
+def recorded_evaluation(setup: Setup) -> tuple[int, ...]:
+    """Peak of each region of a pass that keeps nothing for backward; it has no depth."""
+    own = own_recording(setup)
+    shallow = SHALLOW + (own.block.layers - SHALLOW) % _period(own)
+    return _evaluated(_at_depth(own, min(shallow, own.block.layers)))
+
+
+@lru_cache(maxsize=4096)
+def _evaluated(setup: Setup) -> tuple[int, ...]:
+    meter = Meter(KINDS_OF_REGIONS)
+    tape = Tape(meter, autocasts=setup.stack.autocast, keeps_gradients=False)
+    model = _Model(tape, setup)
+    with tape.no_grad():
+        loss, held = model.forward(FORWARD)
+        if setup.preference in ("model", "adapter"):
+            model.reference().forward(REFERENCE)
+        del loss, held
+    peaks = [sum(kinds_of_region) for kinds_of_region in meter.at_peaks()]
+    return tuple(max(peaks[FORWARD + part], peaks[REFERENCE + part]) for part in range(HEAD + 1))
 
 
 def run(setup: Setup) -> Meter:
@@ -159,7 +182,7 @@ class _Model:
             self.head = tape.parameter(words, other, trainable=full)
         self.norm = tape.parameter(block.hidden, other, trainable=full)
         self.layers: list[Layer] = [
-            make_layer(tape, setup, trainable=full) for _ in range(block.layers)
+            make_layer(tape, setup, index, trainable=full) for index in range(block.layers)
         ]
 
     def reference(self) -> _Model:
@@ -191,7 +214,7 @@ class _Model:
             loss, returned = loss_of(tape, setup, hidden, self.head)
             # transformers' forward holds the embedded tokens in a name of its own until here.
             del embedded
-            return loss, (*shared[:2], returned)
+            return loss, (*shared[: 2 * setup.block.positions], returned)
 
     def _enter(self, first_region: int, region: int) -> None:
         self.tape.meter.enter(first_region + region)
@@ -200,19 +223,27 @@ class _Model:
     def _embed(self) -> Tensor:
         tape, setup, hidden = self.tape, self.setup, self.setup.block.hidden
         if self.embedding.node is not None:
-            return embedding(tape, self.embedding, setup.tokens, hidden)
+            result = embedding(tape, self.embedding, setup.tokens, hidden)
+            return unary(tape, result) if setup.block.gemma else result
         width = self.embedding.width
-        result = Tensor(setup.tokens * hidden, width, tape.buffer(setup.tokens * hidden * width))
+        storage = tape.buffer(setup.tokens * hidden * width)
+        if setup.block.gemma:
+            # Scaled into a tensor of their own.
+            storage = tape.buffer(setup.tokens * hidden * width)
+        result = Tensor(setup.tokens * hidden, width, storage)
         if setup.checkpointing and tape.gradients_enabled:
             # Checkpointing passes no gradient unless its input asks for one.
             result.node = Leaf(keeps=False)
         return result
 
     def _shared(self, hidden: Tensor) -> tuple[object, ...]:
-        """Cosines, sines and, for eager attention, the mask: every layer is handed them."""
+        """Cosines, sines and masks over all pairs of tokens: every layer is handed them."""
         tape, setup = self.tape, self.setup
         angles = setup.length * setup.block.head_dim * hidden.width
-        parts = [tape.buffer(angles), tape.buffer(angles)]
+        parts = [tape.buffer(angles) for _ in range(2 * setup.block.positions)]
         if setup.attention == "eager":
-            parts.append(tape.buffer(setup.rows * setup.length**2 * hidden.width))
+            pairs = setup.rows * setup.length**2 * hidden.width
+            parts += [tape.buffer(pairs) for _ in range(setup.masks)]
+        elif setup.windowed:
+            parts.append(tape.buffer(setup.rows * setup.length**2))
         return tuple(parts)

@@ -1,0 +1,53 @@
+"""Levers: settings that most runs leave as they are, each with what it would be changed for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.spec import LOWEST_RATE, PREFETCHED
+from wizard.planner.ledger import Ledger
+
+USUAL: Mapping[str, tuple[Any, str]] = {
+    "packing": (False, "rows keep their own place in a batch; true wastes no token on padding"),
+    "padding_free": (False, "rows are padded to the longest of their batch; true joins them"),
+    "group_by_length": (False, "rows come in random order; true pads less where lengths differ"),
+    "adam_beta1": (0.9, "Adam's own"),
+    "adam_beta2": (0.999, "Adam's own; 0.95 follows large batches faster"),
+    "adam_epsilon": (1e-8, "Adam's own"),
+    "neftune_noise_alpha": (None, "no noise; 5 can make answers freer when rows are few"),
+    "activation_offloading": (False, "activations stay on the device, which is faster"),
+    "use_liger_kernel": (False, "the library's own layers; true needs liger-kernel and is faster"),
+    "torch_compile": (False, "starts at once; true pays where a run has hours of equal steps"),
+    "tf32": (None, "torch decides how float32 matrices are multiplied"),
+    "dataloader_num_workers": (0, "rows are tokens already: a batch is made in no time"),
+    "report_to": ("none", "`tunewright watch` shows a run; a tracker can be told too"),
+}
+"""Setting → the value nearly every run has, and why."""
+OWN_CODE: Mapping[str, str] = {
+    "loss": "the stage's own loss",
+    "metric": "the stage's own metrics",
+    "callback": "nothing is hooked in",
+    "preprocessor": "rows are read as they are",
+    "trainer": "the library's trainer of this stage",
+}
+"""Plug-in → what stands in its place."""
+
+
+def decide_levers(ledger: Ledger) -> None:
+    """Every setting that is nobody else's to decide."""
+    for name, (value, reason) in USUAL.items():
+        ledger.decide(name, value, reason)
+    for name, reason in OWN_CODE.items():
+        ledger.decide(name, None, reason)
+    _decide_dependent(ledger)
+
+
+def _decide_dependent(ledger: Ledger) -> None:
+    """Settings that another one must be chosen for."""
+    lowest = ledger.decisions["lr_scheduler_type"].value == "cosine_with_min_lr"
+    reason = "a tenth of the peak" if lowest else "unused by this schedule"
+    ledger.decide("min_lr_rate", LOWEST_RATE if lowest else None, reason)
+    workers = ledger.decisions["dataloader_num_workers"].value
+    reason = "one is used while the next is made" if workers else "no process makes batches ahead"
+    ledger.decide("dataloader_prefetch_factor", PREFETCHED if workers else None, reason)

@@ -1,0 +1,1 @@
+"""The wizard as questions, a line each: for screen readers, and where nothing can be drawn."""
