@@ -17,7 +17,7 @@ from pathlib import Path
 
 import polib
 
-from wizard.language import CATALOGUES, EDGES, FRAGMENT, languages
+from wizard.language import CATALOGUES, EDGES, FRAGMENT, TITLE, languages
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = CATALOGUES / "tunewright.pot"
@@ -56,6 +56,7 @@ CODE = re.compile(
 )
 READS = re.compile(r"[A-Za-z]{2,}")
 WORD = re.compile(r"[A-Za-z][A-Za-z'’.-]*$|[A-Z][\w-]+$|[A-Z][a-z]+/[a-z]+$")
+GROUP = re.compile(r"\\([1-9])")
 NAMED_FIELD = re.compile(r"(?<!\{)\{[a-z_]*(?::[^{}]*)?\}(?!\})")
 """What `str.format` fills in."""
 
@@ -79,6 +80,7 @@ TITLED = {  # call → which of its arguments (by place or keyword) is a title o
     "say": (0,),
     "TextBox": (0,),
     "_section": (0,),
+    "_one": (0,),
     "_section_of_two": (0,),
     "_compared": (0,),
     "plot": (0,),
@@ -124,6 +126,8 @@ inputs allocator context logits process weights gradients activations adapter lo
 """
 FRAGMENTS = tuple(_FRAGMENTS.split())
 """Words that are ours wherever they stand alone for a value."""
+TITLES = ("error",)
+"""Titles of columns that elsewhere are another word."""
 _NOUNS = """
 row step device rank checkpoint setting token warning layer file
 """
@@ -131,22 +135,12 @@ NOUNS = tuple(_NOUNS.split())
 OF_LIBRARIES = (
     # argparse
     "usage: ",
-    "argument %(argument_name)s: %(message)s",
     "positional arguments",
     "options",
     "show this help message and exit",
     "show program's version number and exit",
-    "unrecognized arguments: %s",
-    "not allowed with argument %s",
-    "ignored explicit argument %r",
-    "one of the arguments %s is required",
-    "the following arguments are required: %s",
-    "expected one argument",
-    "expected at most one argument",
-    "expected at least one argument",
-    "invalid %(type)s value: %(value)r",
-    "invalid choice: %(value)r (choose from %(choices)s)",
-    "%(prog)s: error: %(message)s\n",
+    "one of the arguments {0} is required",
+    "ignored explicit argument {0}",
     # Textual's palette
     "Open the command palette",
     "Search for commands…",
@@ -186,6 +180,8 @@ def texts() -> list[Text]:
 
     for word in FRAGMENTS:
         keep(word, "tests/texts.py", context=FRAGMENT)
+    for word in TITLES:
+        found[f"{TITLE}\4{word}"] = Text(word, {"tests/texts.py"}, context=TITLE)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
     for english in ("line {0}", "row {0}", "at least {0}", "or {0}"):
@@ -270,6 +266,10 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str):
+            if GROUP.search(node.value):  # what a pattern found, put into a sentence
+                group = GROUP.sub(lambda found: f"{{{int(found[1]) - 1}}}", node.value)
+                self._keep(group if " " in group else "")
+                return
             fields = iter(range(10))
             number = lambda _: f"{{{next(fields)}}}"  # noqa: E731
             self._keep(NAMED_FIELD.sub(number, node.value) if self._formats else node.value)

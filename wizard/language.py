@@ -28,6 +28,7 @@ OF_THE_SYSTEM = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 FRAGMENT = "fragment"
 """Context of a word that is a word of ours wherever it stands for a whole value."""
 MOST_PIECES = 121
+TITLE = "title"
 LONGEST = 2000
 """Characters of a line that is compared with texts that hold values."""
 HEAD = 8
@@ -98,6 +99,8 @@ class Catalogue:
     def __init__(self, entries: Iterable[polib.POEntry]) -> None:
         self.whole: dict[str, str] = {}
         self.fragments: set[str] = set()
+        self.titles: dict[str, str] = {}
+        """Titles of columns that are another word elsewhere."""
         self.marks: dict[str, str] = {}
         """Punctuation between texts, as the language writes it."""
         templates: list[tuple[str, Template]] = []
@@ -115,6 +118,9 @@ class Catalogue:
                     template = _template(english, translated)
                     if not template.weak or translated != english:
                         templates.append((english, template))
+                    continue
+                if entry.msgctxt == TITLE:
+                    self.titles[english] = translated
                     continue
                 self.whole[english] = translated
                 if entry.msgctxt == FRAGMENT:
@@ -305,6 +311,11 @@ def used() -> str:
 def said(text: str) -> str:
     """A text of ours, for a person to read; values in it stay as they are."""
     return text if _catalogue is None else _catalogue.said(text)
+
+
+def said_title(text: str) -> str:
+    """The title of a column."""
+    return text if _catalogue is None else _catalogue.titles.get(text) or _catalogue.said(text)
 
 
 def said_value(text: str) -> str:

@@ -7,6 +7,8 @@ import argparse
 from wizard import wording
 from wizard.language import said
 
+HEADINGS = ("usage: ", "options", "positional arguments", "show this help message and exit")
+
 
 class Formatter(argparse.HelpFormatter):
     """Lines of help that may end between wide characters."""
@@ -19,12 +21,12 @@ class Formatter(argparse.HelpFormatter):
 
 
 def _text(text: str | None) -> str | None:
-    return text and said(text)
+    return said(text) if text in HEADINGS else text
 
 
 def in_language(parser: argparse.ArgumentParser) -> None:
     """Say what this parser and those below it say in the language in use."""
-    # argparse asks gettext by this name, which would want a compiled catalogue.
+    # argparse asks gettext by this name. Of its errors our own Parser makes sentences first.
     argparse._ = _text  # type: ignore[attr-defined]
     parser.formatter_class = Formatter
     parser.description = parser.description and said(parser.description)

@@ -120,7 +120,7 @@ def measured_table(state: RunState, details: Mapping[str, Any]) -> Content:
         Column(title=""),
         Column(title="predicted", right=True),
         Column(title="measured", right=True),
-        Column(title="difference", right=True),
+        Column(title="error", right=True),
     )
     named = [(said(name), *rest) for name, *rest in rows]
     head, *body = lines(columns, named, 76)

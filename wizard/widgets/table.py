@@ -14,7 +14,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from wizard import wording
-from wizard.language import said, said_value
+from wizard.language import said, said_title, said_value
 from wizard.widgets.panel import redraw
 from wizard.wording import cells as cell_len
 
@@ -45,7 +45,7 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
     is ever cut.
     """
     table = [
-        [said(column.title) for column in columns],
+        [said_title(column.title) for column in columns],
         *([_cell(c, cell) for c, cell in zip(columns, row, strict=True)] for row in rows),
     ]
     widths = [max(cell_len(row[i]) for row in table) for i in range(len(columns))]
@@ -55,7 +55,7 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
         shown.remove(optional.pop())
     for i in shown:
         if columns[i].flexible and over > 0:
-            kept = max(widths[i] - over, cell_len(said(columns[i].title)), SHORTEST)
+            kept = max(widths[i] - over, cell_len(said_title(columns[i].title)), SHORTEST)
             over -= widths[i] - kept
             widths[i] = kept
     return [_line([(columns[i], row[i], widths[i]) for i in shown]) for row in table]
