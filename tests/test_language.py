@@ -222,7 +222,7 @@ def test_commands_speak_chinese_and_leave_names_alone(
         ("runs", "rename", "a", "b"): "没有叫 'a' 的任务",
         ("--help",): "显示这台机器能怎样训练",
         ("plan", "--help"): "怎样的方案算更好",
-        ("plan", "--nonsense"): "不认识的参数",
+        ("plan", "--nonsense"): "没有选项 --nonsense",
         ("settings", "show", "lora_rank"): "适配器的秩",
         ("doctor",): "项失败",
     }
