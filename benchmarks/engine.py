@@ -5,11 +5,15 @@
 FOLDER takes an environment for each trainer (some hundred MB each), the models and the runs. The
 trainers take turns, so that a machine that becomes slower does so for all of them; what is told
 are ratios to Tunewright in the same round. `--only NAME` times some of them, `--jobs` some jobs.
+Every run is kept in FOLDER/timings.jsonl, and the tables are of all that is there for this number
+of ranks: a machine that is only free for minutes can be asked a round at a time. `--rounds 0` only
+prints them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -20,9 +24,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.job_rows import equal_rows, natural_rows, small_model, with_template
 from benchmarks.peer_trainers import TRAINERS, Job, environment, variables
@@ -51,7 +57,13 @@ class Timing:
     """Tokens that carried a loss, over the whole run."""
     digest: int
     """Of all rows' token ids and labels, whatever their order."""
+    cpu_seconds: float
+    """Of the processor, in a steady step and over all ranks: what other programs take is not in."""
     settings: Mapping[str, Any]
+
+
+Timed = tuple[str, Timing]
+"""(trainer, what it came to)"""
 
 
 class RunFailedError(Exception):
@@ -74,20 +86,33 @@ def timed(name: str, job: Job, folder: Path, python: Path) -> Timing:
     }
     with (folder / "output").open("wb") as output:
         began = time.time()
-        done = subprocess.run(
+        process = subprocess.Popen(
             words,
             env={**variables(job, python), **more, **watched},
             cwd=folder,
             stdout=output,
             stderr=subprocess.STDOUT,
-            timeout=LIMIT_SECONDS,
-            check=False,
         )
+        code = _ended(process)
     ranks = [json.loads(path.read_text()) for path in sorted(folder.glob("stopwatch.*.json"))]
-    if done.returncode or not ranks:
+    if code != 0 or not ranks:
         said = (folder / "output").read_text(errors="replace")
-        raise RunFailedError(f"{name} ended with {done.returncode}:\n{said[-3000:]}")
+        raise RunFailedError(f"{name} ended with {code}:\n{said[-3000:]}")
     return read(ranks, began)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Its exit code; None where it was ended, with all it started, after its time."""
+    try:
+        return process.wait(LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        for child in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.wait()
+        return None
 
 
 def read(ranks: Sequence[Mapping[str, Any]], began: float) -> Timing:
@@ -106,6 +131,8 @@ def read(ranks: Sequence[Mapping[str, Any]], began: float) -> Timing:
         rows=total("rows"),
         trained=total("trained"),
         digest=total("digest"),
+        cpu_seconds=sum(r["cpu"][-1] - r["cpu"][WARM_STEPS - 1] for r in ranks)
+        / (len(ends) - WARM_STEPS),
         settings=ranks[0]["settings"],
     )
 
@@ -116,7 +143,7 @@ def jobs(folder: Path, ranks: int, kind: str, model: Path) -> Iterator[tuple[str
     small = small_model(folder / "5M")
     large = with_template(model, folder / "SmolLM2-135M")
     shared: dict[str, Any] = {"ranks": ranks, "kind": kind, "threads": threads}
-    for name, path, steps, at_once in (("5M", small, 33, 4), ("SmolLM2-135M", large, 15, 4)):
+    for name, path, steps, at_once in (("5M", small, 33, 4), ("SmolLM2-135M", large, 9, 2)):
         step = at_once * ranks
         rows = folder / f"{name}-{ranks}.jsonl"
         if not rows.exists():
@@ -148,45 +175,70 @@ def jobs(folder: Path, ranks: int, kind: str, model: Path) -> Iterator[tuple[str
     )
 
 
-def rounds(
-    names: Sequence[str], job: Job, folder: Path, pythons: Mapping[str, Path], count: int
-) -> dict[str, list[Timing]]:
-    """Every trainer once in each round, each round beginning with the next one."""
-    found: dict[str, list[Timing]] = {name: [] for name in names}
-    for turn in range(count):
-        for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
-            try:
-                timing = timed(name, job, folder / "run", pythons[name])
-            except (RunFailedError, subprocess.TimeoutExpired, RuntimeError) as error:
-                print(f"{name}: {error}", file=sys.stderr)
-                continue
-            found[name].append(timing)
-            print(f"{name}: {timing}", file=sys.stderr, flush=True)
+def play(names: Sequence[str], job: Job, folder: Path, pythons: Mapping[str, Path]) -> list[Timed]:
+    """Every trainer once; one that fails is told and left out."""
+    found = []
+    for name in names:
+        try:
+            timing = timed(name, job, folder / "run", pythons[name])
+        except (RunFailedError, RuntimeError) as error:
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            continue
+        found.append((name, timing))
+        print(f"{name}: {timing}", file=sys.stderr, flush=True)
     return found
 
 
-def table(found: Mapping[str, Sequence[Timing]], *, useful: bool) -> Iterator[str]:
+def keep(file: Path, what: str, ranks: int, turn: int, found: Sequence[Timed]) -> None:
+    """Add a round to the file."""
+    with file.open("a", encoding="utf-8") as out:
+        for name, timing in found:
+            said = {"job": what, "ranks": ranks, "round": turn, "trainer": name}
+            out.write(json.dumps({**said, **asdict(timing)}) + "\n")
+
+
+def kept(file: Path, what: str, ranks: int) -> list[dict[str, Timing]]:
+    """The rounds of a job that are in the file: trainer → timing in each."""
+    found: dict[int, dict[str, Timing]] = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        said = json.loads(line)
+        if (said.pop("job"), said.pop("ranks")) == (what, ranks):
+            turn, name = said.pop("round"), said.pop("trainer")
+            found.setdefault(turn, {})[name] = Timing(**said)
+    return [found[turn] for turn in sorted(found)]
+
+
+def table(found: Sequence[Mapping[str, Timing]], *, useful: bool) -> Iterator[str]:
     """Rates, and their ratios to Tunewright's round by round: median (least to most)."""
     rate = "trained tokens" if useful else "tokens"
-    yield f"| trainer | {rate} a second | Tunewright is × | until the first step, s | trained tokens |"
-    yield "|---|---|---|---|---|"
-    ours = [_rate(timing, useful) for timing in found[OURS]]
-    for name, timings in found.items():
+    yield (
+        f"| trainer | {rate} a second | Tunewright is × | by processor time × | first step, s "
+        "| trained tokens, and their digest |"
+    )
+    yield "|---|---|---|---|---|---|"
+    for name in TRAINERS:
+        timings = [turn[name] for turn in found if name in turn]
         if not timings:
-            yield f"| {name} | did not train | | | |"
+            yield f"| {name} | not timed | | | | |"
             continue
-        rates = [_rate(timing, useful) for timing in timings]
-        ratios = [own / other for own, other in zip(ours, rates, strict=False)]
-        starts = [timing.first_step_seconds for timing in timings]
-        last = timings[-1]
-        yield (
-            f"| {name} | {_spread(rates, 0)} | {_spread(ratios, 2)} | {_spread(starts, 1)} "
-            f"| {last.trained:,} in {last.rows} rows, {last.digest:x} |"
+        pairs = [(turn[OURS], turn[name]) for turn in found if name in turn and OURS in turn]
+        cells = (
+            _spread([_rate(timing, useful) for timing in timings], 0),
+            _spread([_rate(own, useful) / _rate(other, useful) for own, other in pairs], 2),
+            _spread([_per_cpu(own, useful) / _per_cpu(other, useful) for own, other in pairs], 2),
+            _spread([timing.first_step_seconds for timing in timings], 1),
+            f"{timings[-1].trained:,} of {timings[-1].rows} rows, {timings[-1].digest:x}",
         )
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _rate(timing: Timing, useful: bool) -> float:
     return timing.trained_a_second if useful else timing.real_a_second
+
+
+def _per_cpu(timing: Timing, useful: bool) -> float:
+    """Tokens that a second of the processor does."""
+    return _rate(timing, useful) * timing.step_seconds / timing.cpu_seconds
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
@@ -227,6 +279,7 @@ def main() -> None:
 
     folder: Path = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "timings.jsonl"
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     model = options.model or _fetched(folder)
     slug = {name: name.lower().replace(" ", "-") for name in TRAINERS}
@@ -237,8 +290,14 @@ def main() -> None:
         if options.jobs not in name:
             continue
         print(f"\n## {name}\n", flush=True)
-        found = rounds(options.only, job, folder, pythons, options.rounds)
-        print("\n".join(table(found, useful=job.own_defaults)), flush=True)
+        for _ in range(options.rounds):
+            before = len(kept(file, name, options.ranks))
+            first = before % len(options.only)
+            order = [*options.only[first:], *options.only[:first]]
+            keep(file, name, options.ranks, before, play(order, job, folder, pythons))
+        rounds = kept(file, name, options.ranks)
+        print(f"{len(rounds)} rounds.\n")
+        print("\n".join(table(rounds, useful=job.own_defaults)), flush=True)
 
 
 def _fetched(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A set larger than memory trains, is killed and goes on: `python benchmarks/larger_than_memory.py`.
+"""A set larger than memory trains, is killed and goes on: `benchmarks/larger_than_memory.py`.
 
 Two CPU ranks of a tiny model train on prepared rows of which a control group (cgroup v1, memory)
 may hold only a part. Every row begins with its own number; what each rank learnt is written down.

@@ -1,4 +1,4 @@
-"""The trainers that are timed beside each other: what each is installed from, and how each is asked.
+"""The trainers that are timed beside each other: where each comes from, and how it is asked.
 
 Each is asked as its own documentation says, for the same `Job`. With `Job.own_defaults` only the
 work is said (model, rows, adapter, rows a step, steps), and everything that is about speed is left
@@ -61,7 +61,7 @@ class Trainer:
     unwanted: tuple[str, ...]
     """What comes along and must go."""
     command: Callable[[Job, Path, Path], Command]
-    """(job, empty folder, python of its environment) → what starts it; may write into the folder."""
+    """(job, empty folder, python of its environment) → what starts it; it may fill the folder."""
 
 
 def environment(trainer: Trainer, folder: Path) -> Path:
@@ -109,6 +109,7 @@ def _tunewright(job: Job, folder: Path, python: Path) -> Command:
         "max_steps": job.steps,
         "max_length": MAX_LENGTH,
         "learning_rate": LEARNING_RATE,
+        "save_steps": 10 * job.steps,  # nobody saves while the clock runs
     }
     if not job.own_defaults:
         settings |= {

@@ -99,6 +99,11 @@ class TunewrightApp(App[Path]):
         self._walk = begin(facts, answers or Answers(), attach)
         self.foreground = False
         """Whether the run that is returned is yet to be started, in the terminal."""
+        self.watched = attach
+        """The run that is looked at."""
+
+    def _print_error_renderables(self) -> None:
+        """The command tells an error in a line, not Textual's picture of every variable."""
 
     def on_mount(self) -> None:
         """Theme, then the first page."""
@@ -131,6 +136,7 @@ class TunewrightApp(App[Path]):
             step = walk.pending[0]
             page = page_for(step, walk, self._verbs, self._look)
             page.marks, page.given = walk.marks, walk.answers
+            page.offline = bool(self._verbs.offline)
             page.notice = _given(skipped(walk, before, step))
             before = step
             answer = await self.push_screen_wait(page)
@@ -138,6 +144,7 @@ class TunewrightApp(App[Path]):
                 walk = await self._before_the_first(walk)
                 continue
             walk = self._turn(walk, step, answer)
+            self.watched = walk.run
             await self._keep(walk, step)
         self.exit(walk.run if walk else None)
 

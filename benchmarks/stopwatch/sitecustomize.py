@@ -48,6 +48,7 @@ class Stopwatch:
         """At the `synced` steps the device is waited for, so that their times are true."""
         self.synced = synced
         self.ends: list[float] = []
+        self.cpu: list[float] = []
         self.batches: list[list[Any]] = [[]]
 
     def batch(self, inputs: Any) -> None:
@@ -62,13 +63,16 @@ class Stopwatch:
         if len(self.ends) + 1 in self.synced and torch.cuda.is_available():
             torch.cuda.synchronize()
         self.ends.append(time.time())
+        self.cpu.append(time.process_time())
         self.batches.append([])
 
     def write(self, path: str) -> None:
         """Write everything; a step's rows also as one number that their order does not change."""
         steps = [_counted(batches) for batches in self.batches if batches]
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"ends": self.ends, "steps": steps, "settings": settings()}, file)
+            json.dump(
+                {"ends": self.ends, "cpu": self.cpu, "steps": steps, "settings": settings()}, file
+            )
 
 
 def _counted(batches: list[Any]) -> dict[str, int]:

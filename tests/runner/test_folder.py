@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.events import encode
+from wizard.advice import advise
 from wizard.problem import ProblemError
 from wizard.runner import process, stop
 from wizard.runner.folder import create, find_run, list_runs, summary
@@ -209,3 +210,14 @@ def test_a_mistyped_name_gets_the_nearest_one(tmp_path: Path) -> None:
     create(FILES, root=tmp_path, name="qwen-lora-1")
     with pytest.raises(ProblemError, match="did you mean 'qwen-lora-1'"):
         find_run(tmp_path, "qwen-lara-1")
+
+
+def test_a_run_of_which_only_the_smoke_test_was_made_is_not_called_finished(tmp_path: Path) -> None:
+    for name in ("run.sh", "smoke.json"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "state.json").write_text('{"exit_code": 0, "phase": "done"}')
+    assert summary(tmp_path).state == "its smoke test passed"
+    action = advise("run", exit_code=0, failure=None, tested=True).actions[0]
+    assert action.command == "tunewright resume run"
+    (tmp_path / "result.json").write_text("{}")
+    assert summary(tmp_path).state == "0: finished"

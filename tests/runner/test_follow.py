@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,7 +194,7 @@ def test_a_run_of_several_machines_is_seen_whole_from_the_folder_of_any(tmp_path
         log.parent.mkdir(parents=True)
         log.write_text(f"said on {node}\n")
         write(folder, rank, encode("hello", t=BEGAN, rank=rank, host=node) + line(4, rank))
-        said = {"t": BEGAN + 9, "rank": None}
+        said: dict[str, Any] = {"t": BEGAN + 9, "rank": None}
         text = encode("phase", phase=f"phase of {node}", **said)
         text += encode("warn", text=f"warning of {node}", **said)
         (folder / "events" / "launcher.jsonl").write_text(text)

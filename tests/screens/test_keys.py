@@ -27,7 +27,8 @@ from wizard.widgets.question import Question
 from wizard.widgets.table import Rows
 
 
-def subclasses(kind: type) -> Iterator[type]:
+def subclasses(kind: type[object]) -> Iterator[type[object]]:
+    one: type[object]
     for one in kind.__subclasses__():
         yield one
         yield from subclasses(one)

@@ -38,7 +38,10 @@ async def settle(pilot: Pilot[Any], keys: tuple[str, ...] = ()) -> None:
     await rest(pilot)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param((80, 24), id="80x24"), pytest.param((140, 40), id="140x40", marks=SLOW)],
+)
 @pytest.mark.parametrize("page", PAGES)
 def test_page_looks_as_it_did(
     page: str, size: tuple[int, int], snap_compare: Callable[..., bool]

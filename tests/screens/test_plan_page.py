@@ -22,8 +22,9 @@ from wizard.problem import Problem, ProblemError
 from wizard.screens.hardware import HardwarePage
 from wizard.widgets.memory import made_of
 from wizard.widgets.message import MessageLine
-from wizard.widgets.plans import tied
+from wizard.widgets.plans import plan_table, tied
 from wizard.widgets.sheet import Sheet
+from wizard.widgets.table import lines
 
 TIMED = tuple(
     replace(plan, step_seconds=1.5 + number, tokens_per_second=9_000.0 / (1 + number))
@@ -228,7 +229,7 @@ def test_a_bar_has_its_width_and_says_whether_it_is_over(
 
 
 def test_the_best_plan_of_each_goal_is_real() -> None:
-    from wizard.screens.plan import GOALS, best_by_goal
+    from wizard.screens.planned import GOALS, best_by_goal
 
     facts = values.FACTS
     made = real_plans(facts, values.ANSWERS)
@@ -253,3 +254,12 @@ async def test_what_was_waited_for_is_not_told_once_it_is_there() -> None:
         await pilot.pause()
         assert "planning" not in shown(app).split("\n")[-2]
         assert "Enter takes the marked plan" in shown(app)
+
+
+def test_with_little_room_the_devices_that_all_plans_share_are_left_out() -> None:
+    columns, rows = plan_table(values.PLANS, 60)
+    shown_rows = [line.split("  ")[0] for line in lines(columns, rows, 52)[1:]]
+    assert len(set(shown_rows)) == len(values.PLANS), "no two look the same"
+    assert shown_rows[0] == "LoRA r16 bf16, DDP"
+    wide, _ = plan_table(values.PLANS, 80)
+    assert wide[0].keep_end

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.screens.pages import PAGES
-from tests.screens.stage import OnePage, rest, shown
 from wizard.widgets.keyline import ALWAYS, GAP, Key, fitting
-from wizard.widgets.page import Page
 from wizard.widgets.table import Column, lines
 
 COLUMNS = (
@@ -52,21 +46,3 @@ def test_the_line_of_keys_holds_whole_keys_and_always_those_that_lead_out(
     assert not any(key.id in ALWAYS for key in given_up)
     assert taken <= width or all(key.id in ALWAYS for key in shown_keys)
     assert [key for key in keys if key in shown_keys] == shown_keys
-
-
-@pytest.mark.parametrize("page", [name for name in PAGES if name != "run"])
-async def test_at_every_size_nothing_runs_into_the_edge(page: str) -> None:
-    """Questions and keys are whole; what is cut in a line ends with a mark after a word."""
-    app = OnePage(PAGES[page])
-    async with app.run_test(size=(60, 16)) as pilot:
-        await rest(pilot)
-        for size in ((60, 16), (80, 24), (100, 30)):
-            await pilot.resize_terminal(*size)
-            await rest(pilot)
-            screen = app.screen
-            assert isinstance(screen, Page)
-            text = shown(app).split("\n")
-            assert screen.QUESTION in text[1], (page, size)
-            assert re.search(r"\^q Quit *$", text[-1]), (page, size)
-            cut_numbers = [line for line in text if re.search(r"\d…", line) and "M…" not in line]
-            assert not [line for line in cut_numbers if "│" in line and " │" in line[-3:]], text

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.screen import Screen
 
 from tests.screens import values
 from tests.screens.pages import plan_page, review
@@ -28,7 +31,7 @@ async def test_x_writes_the_plan_in_another_form_and_never_over_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = real_plans(values.FACTS, values.ANSWERS)[0]
-    made = {
+    made: dict[str, Callable[[], Screen[Any]]] = {
         "plan": lambda: plan_page(make_plans=lambda facts, answers: (plan,)),
         "review": lambda: review(chosen=replace(CHOSEN, plan=plan, others=(plan,))),
     }

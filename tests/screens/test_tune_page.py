@@ -31,13 +31,23 @@ def tune(facts: Facts = FACTS, answers: Answers = values.ANSWERS) -> TunePage:
     return TunePage(make_plans, chosen, RUN.name, facts)
 
 
+START = Chosen(answers=values.ANSWERS, plan=values.PLANS[0])
+
+
+def with_settings(answers: Answers) -> tuple[Plan, ...]:
+    """The first plan, with what is fixed in it."""
+    first = START.plan
+    training = first.spec.training.model_copy(update=dict(answers.settings))
+    return (replace(first, spec=first.spec.model_copy(update={"training": training})),)
+
+
 async def test_z_takes_back_a_change_and_y_does_it_again() -> None:
-    app = OnePage(tune)
+    app = OnePage(lambda: TunePage(with_settings, START, RUN.name, FACTS))
     async with app.run_test(size=(140, 40)) as pilot:
         await pilot.press(*"5e-5")
         await pilot.press("tab", "2")
         await until(pilot, lambda: "num_train_epochs 3 → 2" in shown(app))
-        assert "learning_rate 0.0002 → 5e-05" in shown(app)
+        assert "learning_rate 0.0001 → 5e-05" in shown(app)
         await pilot.press("z")
         await until(pilot, lambda: "num_train_epochs" not in shown(app).split("changed")[-1])
         await pilot.press("z")

@@ -19,7 +19,7 @@ from wizard.plan import Plan
 from wizard.planner import plans as real_plans
 from wizard.steps import Step
 
-SIZES = [(80, 24), (140, 40)]
+SIZES = [(80, 24), pytest.param((140, 40), marks=pytest.mark.slow)]
 
 
 def step_of(app: TunewrightApp) -> Step | None:

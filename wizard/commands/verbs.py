@@ -83,8 +83,16 @@ def verbs(machine: str | None = None) -> Verbs:
         write_export=api.write_export,
         presets=_presets,
         save_preset=_save_preset,
+        offline=_offline(),
         suggested_model=_suggested_model(),
     )
+
+
+def _offline() -> str:
+    """Which variable forbids asking hubs."""
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    no = {"", "0", "false", "no", "off"}
+    return next((f"{n} is set" for n in names if os.environ.get(n, "").lower() not in no), "")
 
 
 def _presets() -> tuple[Preset, ...]:

@@ -64,7 +64,7 @@ def _ask_in_lines(machine: str | None) -> int:
         tell_left(ending.run)
         return 0
     code = watch(ending.run, plain=True)
-    result(ending.run, does.run_details(ending.run), talk)
+    result(ending.run, does, talk)
     return code
 
 
@@ -96,5 +96,10 @@ def _app(machine: str | None, **options: Any) -> TunewrightApp:
 
 
 def _run(app: TunewrightApp) -> int:
+    """Show the app; an error inside it is raised once the terminal is itself again."""
     app.run()
+    if app._exception is not None:
+        if app.watched is not None:
+            tell_left(app.watched)
+        raise app._exception
     return app.return_code or 0

@@ -12,6 +12,7 @@ WHERE = ("t", "kind", "rank", "attempt", "rung", "step")
 MEASURED = (
     "steps",
     "seconds",
+    "sampled_steps",
     "own_seconds",
     "wait_seconds",
     "data_seconds",

@@ -203,7 +203,7 @@ class Dashboard(Boxes):
     def _show_times(self, state: RunState) -> None:
         """The lines in which time passes though nothing happens."""
         now, width = self._now(), self.size.width
-        self.show("#summary", against.summary(state, self._name(state), now, width))
+        self.show("#summary", against.summary(state, self._title_of(state), now, width))
         line = (
             self._replay.slider(width - 2)
             if self._replay
@@ -242,7 +242,7 @@ class Dashboard(Boxes):
             return not self._newest.ended
         return super().check_action(action, parameters)
 
-    def _name(self, state: RunState) -> str:
+    def _title_of(self, state: RunState) -> str:
         """The folder's name; of a run of several machines it comes after the run's own."""
         name = self._run.name
         return state.name if state.name.endswith(f"/{name}") else name

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from wizard.facts import Facts
 from wizard.problem import Problem
@@ -75,14 +74,14 @@ def _tell_checks(chosen: Chosen, facts: Facts, talk: Talk) -> None:
 
 def _tell_smoke(folder: Path, verbs: Verbs, talk: Talk) -> None:
     """Wait for a smoke test, and say how it went."""
-    from wizard.screens.review import measured
+    from wizard.dashboard.words import tested
 
     talk.say("The smoke test runs.")
     follower = verbs.follow(folder)
     while not (state := follower.poll()).ended:
         time.sleep(POLL_SECONDS)
     if state.exit_code == 0:
-        talk.say(f"The smoke test passed: {measured(verbs.smoke_result(folder))}.")
+        talk.say(f"The smoke test passed: {tested(verbs.smoke_result(folder))}.")
         return
     what = f"the smoke test ended with {state.exit_code}"
     if state.failure is not None:
@@ -90,11 +89,12 @@ def _tell_smoke(folder: Path, verbs: Verbs, talk: Talk) -> None:
     talk.refuse(Problem(what=what, fix=f"a smaller max_length or batch; logs in {folder}/logs"))
 
 
-def result(folder: Path, details: Mapping[str, Any], talk: Talk) -> None:
+def result(folder: Path, verbs: Verbs, talk: Talk) -> None:
     """What was measured beside what was predicted, and where the model is."""
     from wizard.screens.finish import measured_table
 
-    for line in measured_table(details).plain.split("\n"):
+    state = verbs.follow(folder).poll()
+    for line in measured_table(state, verbs.run_details(folder)).plain.split("\n"):
         talk.say(" ".join(line.split()))
     if (folder / "model").is_dir():
         talk.say(f"The model is in {folder / 'model'}.")

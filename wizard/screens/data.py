@@ -45,6 +45,8 @@ from wizard.widgets.table import Rows
 if TYPE_CHECKING:
     from wizard.screens.verbs import DataPreview
 
+ROOMY = 100
+"""Cells from which on there is room for whole explanations."""
 LONGEST_DEFAULT = 2048
 """Rows are cut there unless a length is fixed, as the planner does."""
 HINT_READ = "Enter goes on to the plans. Letters are keys now; o or / names another file."
@@ -422,7 +424,8 @@ class DataPage(Page[Data]):
         if self._told.samples:
             one = self._told.samples[self._at]
             title = f"Row {self._at + 1} of the first {len(self._told.samples)}, {views}"
-            name_box(box, title, f"{sample.in_numbers(one)}   {sample.LEGEND}")
+            legend = sample.LEGEND if self.size.width >= ROOMY else sample.SHORT_LEGEND
+            name_box(box, title, f"{sample.in_numbers(one)}   {legend}")
             self.show("#text", sample.shown(one, self._view))
         elif self._dataset is not None:
             waiting = (

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Static
 
 from wizard import wording
 from wizard.facts import KnownModel, Model
@@ -29,6 +29,7 @@ FITS = "fits"
 MOST_FITS = 12
 """Models whose fit is looked up at a time: those that may be seen."""
 WAITING = "..."
+NONE_MATCHES = "No listed model matches. Enter reads what is typed, as a folder or a hub id."
 COLUMNS = (
     Column(title="fit"),
     Column(title="name", flexible=True, keep_end=True, names=True),
@@ -52,6 +53,8 @@ class ModelVerbs:
     """Hub id → its facts, asked of the hub."""
     fit: Callable[[Model], str]
     """How the best plan for this machine fits: `yes`, `tight`, `no`, `unknown`."""
+    offline: str = ""
+    """Why the hub is not asked; empty where it may be."""
 
 
 class ModelPage(Page[Model]):
@@ -140,6 +143,7 @@ class ModelPage(Page[Model]):
         with Horizontal(classes="columns"):
             with Box("Models", id="models"):
                 yield Table()
+                yield Static(id="none", markup=False)
             yield Panel("Model", "Nothing read yet.", id="facts")
 
     def on_mount(self) -> None:
@@ -176,7 +180,10 @@ class ModelPage(Page[Model]):
     def action_hub(self) -> None:
         """Ask the hub, which is never asked before."""
         name = self.query_one(Input).value.strip()
-        if not self.busy and name:
+        if self._verbs.offline:
+            what = f"offline, so the hub is not asked: {self._verbs.offline}"
+            self.message.refuse(Problem(what=what, fix="unset it, or name a folder"))
+        elif not self.busy and name:
             self._typed = name
             self._searched = False
             self._given = name
@@ -222,8 +229,8 @@ class ModelPage(Page[Model]):
         self._searched = True
         self._offer()
 
-    def on_rows_clicked(self) -> None:
-        """From now on the marked model is taken."""
+    def on_rows_clicked(self, event: Rows.Clicked) -> None:
+        """From now on the marked model is taken; the page's own handler comes after this one."""
         self._searched = True
         self._offered = self.query_one(Input).value
 
@@ -281,6 +288,8 @@ class ModelPage(Page[Model]):
         first = names.index(self._given) if not self._searched and self._given in names else 0
         marked = min(table.highlighted or 0, max(len(rows) - 1, 0)) if keep else first
         self.query_one(Table).show(COLUMNS, rows, marked)
+        self.show("#none", "" if rows else NONE_MATCHES)
+        self.query_one("#none").display = not rows
         if not keep:
             self._look_up(self._listed)
 

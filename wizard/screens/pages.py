@@ -85,6 +85,7 @@ def _model_page(walk: Walk, verbs: Verbs) -> Page[Any]:
             known=verbs.known_models,
             sibling=verbs.sibling,
             fit=fit,
+            offline=verbs.offline,
         ),
         name=answers.model,
         model=facts.model if facts else None,

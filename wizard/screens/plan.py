@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -17,20 +17,27 @@ from wizard import wording
 from wizard.answers import Answers, Goal
 from wizard.facts import Facts
 from wizard.language import said
-from wizard.problem import Problem, ProblemError
+from wizard.problem import Problem
 from wizard.screens.exporting import Export, ExportVerbs
 from wizard.screens.machines import pick_machine
+from wizard.screens.planned import (
+    GOALS,
+    best_by_goal,
+    changes,
+    elsewhere,
+    refusal,
+    taken_before,
+)
 from wizard.screens.telling import OF_ROWS
 from wizard.screens.verbs import Machines
 from wizard.steps import Chosen, Step, again
-from wizard.widgets.memory import LEGEND, margin, parts_table
+from wizard.widgets.memory import LEGEND, parts_table
 from wizard.widgets.message import problem_line
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
 from wizard.widgets.plans import (
     MEANINGS,
     ROOMY,
-    Change,
     comparison,
     explanation,
     plan_table,
@@ -43,7 +50,6 @@ from wizard.widgets.table import Rows, Table, counted
 if TYPE_CHECKING:
     from wizard.plan import Plan
 
-GOALS: tuple[Goal, ...] = get_args(Goal)
 SHEET_WIDTH = 106
 SCROLL = "Scroll the page"
 Smallest: TypeAlias = "Callable[[tuple[Plan, ...], Facts, Answers], tuple[str, Plan] | None]"
@@ -210,8 +216,8 @@ class PlanPage(Page[Chosen]):
         if self.busy or plan is None:
             return
         if self._facts is not self._here or not plan.fits:
-            elsewhere = self._facts is not self._here
-            self.message.refuse(_elsewhere(self._facts.machine) if elsewhere else _refusal(plan))
+            other = self._facts is not self._here
+            self.message.refuse(elsewhere(self._facts.machine) if other else refusal(plan))
             return
         chosen = Chosen(answers=self._answers, plan=plan, others=self._plans)
         name, facts = self._name_for(plan, self._answers), self._facts
@@ -253,11 +259,11 @@ class PlanPage(Page[Chosen]):
         if self.busy or plan is None:
             return
         if self._facts is not self._here:
-            self.message.refuse(_elsewhere(self._facts.machine))
+            self.message.refuse(elsewhere(self._facts.machine))
         elif plan.fits:
             self.dismiss(Chosen(answers=self._answers, plan=plan, others=self._plans))
         else:
-            self.message.refuse(_refusal(plan))
+            self.message.refuse(refusal(plan))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Explain the marked plan."""
@@ -304,7 +310,7 @@ class PlanPage(Page[Chosen]):
         taken = kept is not None and kept.fits and not self._stale
         self._show_table(plans.index(kept) if kept is not None and taken else 0)
         if self._before is not None and not taken:
-            self.message.refuse(_taken_before(self._before, kept))
+            self.message.refuse(taken_before(self._before, kept))
 
     def _tell_smallest(self, found: tuple[str, Plan] | None) -> None:
         """Which machine would tune all weights, where this one cannot on its devices."""
@@ -351,92 +357,3 @@ class PlanPage(Page[Chosen]):
         return Content("\n").join(
             [title, *problems, *(Content(wording.one_line(said(s))) for s in told)]
         )
-
-
-def best_by_goal(
-    make_plans: Callable[[Answers], tuple[Plan, ...]],
-    answers: Answers,
-    made: tuple[Plan, ...],
-) -> dict[Goal, str]:
-    """Goal → title of its best plan; `made` are the plans of the goal in the answers."""
-    found: dict[Goal, str] = {}
-    for goal in GOALS:
-        plans = made if goal == answers.goal else make_plans(replace(answers, goal=goal))
-        found[goal] = plans[0].title if plans else ""
-    return found
-
-
-def changes(
-    plan: Plan, make_plans: Callable[[Answers], tuple[Plan, ...]], answers: Answers
-) -> Sequence[Change]:
-    """The same plan with one thing changed, for the things that move its memory most."""
-    training, length = plan.spec.training, plan.spec.data.max_length
-    micro = training.per_device_train_batch_size
-    batch = training.effective_batch_size
-    splits = batch % (2 * micro * plan.spec.parallel.num_devices) == 0
-    doubled: dict[str, object] = {
-        "per_device_train_batch_size": 2 * micro,
-        "effective_batch_size": batch if splits else 2 * batch,
-    }
-    wanted: tuple[tuple[str, dict[str, object]], ...] = (
-        (f"max_length {length:,} → {2 * length:,}", {"max_length": 2 * length}),
-        (f"max_length {length:,} → {max(length // 2, 8):,}", {"max_length": max(length // 2, 8)}),
-        (f"rows at once {micro} → {2 * micro}", doubled),
-        (
-            f"checkpointing {'off' if training.gradient_checkpointing else 'on'}",
-            {"gradient_checkpointing": not training.gradient_checkpointing},
-        ),
-    )
-    fixed = {
-        "per_device_train_batch_size": micro,
-        "gradient_checkpointing": training.gradient_checkpointing,
-    }
-    found = []
-    for what, settings in wanted:
-        kept = {**fixed, **answers.settings, **settings}
-        found.append(_changed(plan, what, make_plans, replace(answers, settings=kept)))
-    return found
-
-
-def _changed(
-    plan: Plan,
-    what: str,
-    make_plans: Callable[[Answers], tuple[Plan, ...]],
-    answers: Answers,
-) -> Change:
-    try:
-        made = again(plan, make_plans(answers))
-    except ProblemError as error:
-        return Change(what=what, plan=None, why_not=str(error.problem))
-    return Change(what=what, plan=made, why_not="" if made else "no such plan")
-
-
-def _taken_before(before: Plan, now: Plan | None) -> Problem:
-    """Why the plan that was taken is not the marked one."""
-    if now is None:
-        why = "is no longer possible"
-    elif not now.fits:
-        why = "no longer fits"
-    else:
-        why = "was for another machine, model or data"
-    fix = "the marked one is the best now"
-    return Problem(
-        what=f"{before.title}, which you took before, {why}", fix=fix, severity="warning"
-    )
-
-
-def _elsewhere(machine: str) -> Problem:
-    return Problem(
-        what=f"these are the plans of {machine}, not of this machine",
-        fix=f"+ comes back; tunewright --machine '{machine}' walks the wizard for it",
-    )
-
-
-def _refusal(plan: Plan) -> Problem:
-    errors = [problem for problem in plan.problems if problem.severity == "error"]
-    if errors and plan.memory.fits:
-        return errors[0]
-    return Problem(
-        what=f"{plan.title} does not fit: {margin(plan)} of what a rank may use",
-        fix="take one that fits, or go back for a smaller model",
-    )

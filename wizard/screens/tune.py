@@ -50,7 +50,8 @@ LABELS: Mapping[str, str] = {
 LETTERS = {"find": "/", "undo": "z", "redo": "y", "defaults": "d"}
 """Action → the character that does it where no value can hold it."""
 RUN_NAME = "run_name"
-REPLAN_SECONDS = 0.2
+REPLAN_SECONDS = 0.03
+"""Keys that come together are planned together."""
 SHORTEST_LABEL = 18
 
 

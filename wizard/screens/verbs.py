@@ -120,5 +120,7 @@ class Verbs:
     """Named answers, shipped and the user's own."""
     save_preset: Callable[[Preset], Path]
     """Writes one of the user's own under a name that none has."""
+    offline: str = ""
+    """Why nothing is asked of hubs; empty where they may be asked."""
     suggested_model: str | None = None
     """Offered on the Model page: the demo's model when it is on this machine."""

@@ -13,6 +13,8 @@ from wizard.steps import ORDER, Step
 
 FULL_WIDTH = 120
 ROOM_FOR_GAPS = 66
+ROOM_FOR_BOTH = 80
+"""Cells for the name of the program and the word `offline`."""
 
 
 class StepHeader(Widget):
@@ -23,16 +25,26 @@ class StepHeader(Widget):
     """
 
     def __init__(
-        self, step: Step | None, place: str = "", marks: Mapping[Step, str] | None = None
+        self,
+        step: Step | None,
+        place: str = "",
+        marks: Mapping[Step, str] | None = None,
+        *,
+        offline: bool = False,
     ) -> None:
         super().__init__(markup=False)
         self._step = step
         self._place = place
         self._marks = marks or {}
+        self._offline = offline
 
     def render(self) -> Content:
         """The line for the current width."""
         brand = ("tunewright", "bold $primary")
+        if self._offline:
+            roomy = self.size.width >= ROOM_FOR_BOTH
+            word = said("offline")
+            brand = (f"tunewright   {word}" if roomy else word, "bold $text-warning")
         if self._step is None:
             return Content.assemble(brand, f"   {said(self._place)}")
         if self.size.width >= FULL_WIDTH:

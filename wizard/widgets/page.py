@@ -122,6 +122,8 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         super().__init__()
         self.given = Answers()
         """The answers that the page began with."""
+        self.offline = False
+        """Whether hubs may not be asked, which the header says."""
         self.notice = ""
         """Said before the hint: what was not asked on the way here."""
         self.marks: Mapping[Step, str] = {}
@@ -130,7 +132,7 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
 
     def compose(self) -> ComposeResult:
         """Frame around the page's own body."""
-        yield StepHeader(self.STEP, self.PLACE, self.marks)
+        yield StepHeader(self.STEP, self.PLACE, self.marks, offline=self.offline)
         yield Static(said(self.QUESTION), id="question", markup=False)
         with VerticalScroll(id="body", can_focus=False):
             yield from self.body()

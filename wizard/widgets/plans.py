@@ -88,7 +88,7 @@ def plan_table(
     """Columns and rows for a screen of this width."""
     wide = width >= WIDE
     shown: list[tuple[Column, Callable[[Plan], str]]] = [
-        (Column(title="plan", flexible=True, keep_end=True), lambda plan: plan.title),
+        _title_column(plans, width),
         (Column(title="fits"), fit_word if wide else _fit_and_margin),
         (Column(title="GiB, budget", right=True), _used_of_budget),
     ]
@@ -104,6 +104,14 @@ def plan_table(
         shown.append((Column(title="steps", right=True), lambda plan: wording.cell(plan.steps)))
     rows = [tuple(cell(plan) for _, cell in shown) for plan in plans]
     return tuple(column for column, _ in shown), rows
+
+
+def _title_column(plans: Sequence[Plan], width: int) -> tuple[Column, Callable[[Plan], str]]:
+    """What tells plans apart: where there is little room, without the devices that all share."""
+    ends = {plan.title.rpartition(" on ")[2] for plan in plans}
+    if width < NARROW and len(ends) == 1:
+        return Column(title="plan", flexible=True), lambda plan: plan.title.rpartition(" on ")[0]
+    return Column(title="plan", flexible=True, keep_end=True), lambda plan: plan.title
 
 
 def _used_of_budget(plan: Plan) -> str:

@@ -16,6 +16,7 @@ VIEWS: tuple[View, ...] = get_args(View)
 MARK = "#"
 LEARNT = "$text-success"
 LEGEND = f"{MARK} text {MARK} is learnt, the rest is context"
+SHORT_LEGEND = f"{MARK} text {MARK} is learnt"
 LONGEST_BAR = 20
 BESIDE_BAR = 22
 """Cells of a line of the histogram that are not its bar."""
