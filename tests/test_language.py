@@ -115,7 +115,18 @@ def test_texts_that_are_joined_are_said_piece_by_piece(english: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Data", "Model", "Checks", "quality/assurance", "a picture of b", "plan", "resume"]
+    "name",
+    [
+        "Data",
+        "Model",
+        "free",
+        "none",
+        "Checks",
+        "quality/assurance",
+        "a picture of b",
+        "plan",
+        "resume",
+    ],
 )
 def test_a_name_that_is_also_a_text_stays_a_name(name: str, chinese: None) -> None:
     from wizard.widgets.table import Column, lines, pairs

@@ -42,7 +42,7 @@ def left_in_english(text: str) -> list[str]:
             ("#", "export", "torchrun", '"$PYTHON"', "-m ", "--", "12:")
         ):
             continue
-        if SENTENCE.search(line) and not OF_OTHERS.search(line):
+        if "tunewright " not in line and SENTENCE.search(line) and not OF_OTHERS.search(line):
             found.append(line.strip())
     return found
 

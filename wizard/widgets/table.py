@@ -19,6 +19,8 @@ from wizard.widgets.panel import redraw
 from wizard.wording import cells as cell_len
 
 GAP = 2
+NAMED = frozenset({"name", "run", "folder", "model", "architecture", "system"})
+"""Labels of what others named: one word there is a name, whatever it means elsewhere."""
 SHORTEST = 8
 """Cells that a flexible column keeps at least."""
 
@@ -86,8 +88,9 @@ def pairs(rows: Sequence[tuple[str, object]]) -> Content:
     labels = [said(label) for label, _ in rows]
     width = max(map(cell_len, labels), default=0)
     parts: list[Content] = []
-    for label, (_, value) in zip(labels, rows, strict=True):
-        shown = Content(wording.one_line(said_value(str(value))))
+    for label, (key, value) in zip(labels, rows, strict=True):
+        named = key in NAMED and " " not in str(value)
+        shown = Content(wording.one_line(str(value) if named else said_value(str(value))))
         head = f"{wording.padded(label, width)}  "
         parts.append(Content.assemble((head, "$foreground-muted"), shown))
     return Content("\n").join(parts)
