@@ -170,9 +170,9 @@ def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> l
 
 def _row(number: int, plan: Plan) -> list[str]:
     """A plan in two lines: what it is, and what it needs or lacks; its time where it is known."""
-    found = [f"{number:2}. {plan.title}", *_wrapped(_fit(plan), "    ")]
+    found = [f"{number:2}. {plan.title}", *_wrapped(said(_fit(plan)), "    ")]
     spent = _spent(plan)
-    return [*found, *_wrapped(spent, "    ")] if plan.fits and spent else found
+    return [*found, *_wrapped(said(spent), "    ")] if plan.fits and spent else found
 
 
 def _spent(plan: Plan) -> str:
@@ -192,7 +192,8 @@ def _spent(plan: Plan) -> str:
 
 
 def _wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
-    return wrapped(one_line(said(text)), WIDTH, indent, further)
+    """A text in lines of the width; what in it is ours is said before by who knows which it is."""
+    return wrapped(one_line(text), WIDTH, indent, further)
 
 
 def _subject(facts: Facts) -> list[str]:
@@ -263,7 +264,7 @@ def detail(plan: Plan, title: str = "Why") -> list[str]:
     steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
     return [
         f"{title} ({steps})",
-        *(line for why in plan.why for line in _wrapped(why, "  ", "    ")),
+        *(line for why in plan.why for line in _wrapped(said(why), "  ", "    ")),
         *_time(plan),
         "Predicted memory of one rank",
         *_memory(plan),
@@ -288,7 +289,7 @@ def _without_fixed(plans: Sequence[Plan], facts: Facts, answers: Answers) -> lis
     names = ", ".join(name for name in answers.settings if name in PLANNED)
     spent = _spent(best)
     text = f"Without {names} fixed: {best.title}, {_fit(best)}{f', {spent}' if spent else ''}"
-    return _wrapped(text, "", "  ")
+    return _wrapped(said(text), "", "  ")
 
 
 def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
@@ -297,7 +298,7 @@ def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[
     for goal in get_args(Goal):
         best = api.make_plans(facts, dataclasses.replace(answers, goal=goal))[0]
         if goal != answers.goal and best.fits and best.title != plans[0].title:
-            found += _wrapped(f"--goal {goal}: {best.title}", "  ", "    ")
+            found += _wrapped(f"--goal {goal}: {said(best.title)}", "  ", "    ")
     return [f"Another goal than {answers.goal} would pick", *found] if found else []
 
 
@@ -308,8 +309,9 @@ def _elsewhere(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[st
         return []
     name, plan = found
     need = gib_of(plan.memory.device_bytes, plan.memory.device_budget_bytes)
-    text = f"Smallest shipped machine that tunes all weights: {name}, {plan.title}, {need} per rank"
-    return _wrapped(text, "", "  ")
+    title = said(plan.title)
+    text = f"Smallest shipped machine that tunes all weights: {name}, {title}, {need} per rank"
+    return _wrapped(said(text), "", "  ")
 
 
 def _time(plan: Plan) -> list[str]:
@@ -317,7 +319,7 @@ def _time(plan: Plan) -> list[str]:
     if plan.step_seconds is None:
         return []
     terms = sorted(plan.step_terms, key=lambda term: -term[1])
-    shares = [f"{name} {percent(value, plan.step_seconds)}" for name, value in terms]
+    shares = [f"{said(name)} {percent(value, plan.step_seconds)}" for name, value in terms]
     return [f"Predicted step, {duration(plan.step_seconds)}", *_wrapped(", ".join(shares), "  ")]
 
 
@@ -325,12 +327,13 @@ def _memory(plan: Plan) -> list[str]:
     memory = plan.memory
     host = f"host, all ranks together: {gib_of(memory.host_bytes, memory.host_budget_bytes)}"
     disk = f"disk, with all checkpoints: {gib_of(memory.disk_bytes, memory.disk_budget_bytes)}"
-    parts = [f"{part.name}: {gib(part.bytes)} = {part.formula}" for part in memory.parts]
+    parts = [
+        f"{said(part.name)}: {gib(part.bytes)} = {said(part.formula)}" for part in memory.parts
+    ]
     left = [f"not in it: {line}" for line in memory.left_out]
-    peaks = ", ".join(f"{name} {gib(size)}" for name, size in memory.moments)
-    if peaks:
-        parts.append(f"tensors at the peak of each moment: {peaks}")
-    lines = [*parts, host, disk, *left]
+    peaks = ", ".join(f"{said(name)} {gib(size)}" for name, size in memory.moments)
+    more = [f"tensors at the peak of each moment: {peaks}"] if peaks else []
+    lines = [*parts, *map(said, (*more, host, disk, *left))]
     return [wrapped for line in lines for wrapped in _wrapped(line, "  ", "    ")]
 
 
@@ -341,7 +344,7 @@ def _ladder(plan: Plan) -> list[str]:
     found = ["If memory runs out after all, in this order"]
     for number, rung in enumerate(plan.rungs, start=1):
         exact = "" if number <= plan.exact_rungs else "; the optimizer's states start anew"
-        found += _wrapped(f"{number}. {_rung(rung)}{exact}", "  ", "     ")
+        found += _wrapped(f"{number}. {said(_rung(rung) + exact)}", "  ", "     ")
     return found
 
 
@@ -357,10 +360,11 @@ def _rung(rung: Spec) -> str:
 
 def _decision(decision: Decision) -> list[str]:
     """A setting with its reason; then what was not chosen, what would change it, who says so."""
-    head = f"{decision.setting} = {setting(decision.value)}: {decision.reason}"
-    more = [f"not {setting(other.value)}: {other.why_not}" for other in decision.alternatives]
-    more += [f"changes with {decision.changes_with}"] if decision.changes_with else []
-    more += [f"source: {decision.source}"] if decision.source else []
+    head = f"{decision.setting} = {setting(decision.value)}: {said(decision.reason)}"
+    others = decision.alternatives
+    more = [f"{said('not')} {setting(other.value)}: {said(other.why_not)}" for other in others]
+    more += [said(f"changes with {decision.changes_with}")] if decision.changes_with else []
+    more += [said(f"source: {decision.source}")] if decision.source else []
     return [
         *_wrapped(head, "  ", "    "),
         *(w for m in more for w in _wrapped(m, "    ", "      ")),
