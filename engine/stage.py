@@ -124,7 +124,9 @@ def _heed_stop(stage: Stage) -> None:
 
 
 def _look(stage: Stage) -> None:
-    family = processes.family(stage.pid)
+    # Those whose parent is gone stay known: it may have ended while this look began.
+    family = {pid: at for pid, at in stage.family.items() if processes.is_alive(pid, at)}
+    family |= processes.family(stage.pid)
     stage.ever.update(family)
     stale = _listen(stage)
     changed = family != stage.family or stale != stage.stale

@@ -96,6 +96,23 @@ def test_ranks_that_hang_for_too_long_are_ended_and_the_verdict_names_the_one(
     assert (tmp_path / "exit" / "0" / "hung").read_text().startswith("rank 1 has been silent")
 
 
+def test_ranks_are_ended_though_torchrun_is_killed_as_the_watch_looks(tmp_path: Path) -> None:
+    starter = subprocess.Popen(
+        ["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True
+    )
+    assert starter.stdout is not None
+    rank = int(starter.stdout.readline())
+    watched = stage.Stage(
+        run=tmp_path, phase="training", pid=starter.pid, ranks=range(1), attempt=0, rung=0
+    )
+    stage._look(watched)
+    starter.kill()
+    starter.wait()
+    stage._look(watched)
+    stage._finish(watched)
+    assert processes.start_time(rank) is None
+
+
 def test_a_rank_that_ended_or_never_spoke_is_not_silent(tmp_path: Path, tell: Tell) -> None:
     listener = Listener(tmp_path, 0, range(2))
     tell(1, "pulse", phase="saving")
