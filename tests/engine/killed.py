@@ -303,7 +303,13 @@ def killed(folder: str, ranks: int, kill: Kill) -> dict[str, Any]:
         status = os.waitpid(launcher, 0)[1]
         code = os.waitstatus_to_exitcode(os.waitpid(watching, 0)[1])
     said = read_json(Path(folder) / "state.json")
+    try:
+        os.killpg(launcher, signal.SIGKILL)
+        left = kill.how != "group"  # of a group that was killed some may not be reaped yet
+    except ProcessLookupError:
+        left = False
     return {
+        "left": left,
         "torchrun": os.waitstatus_to_exitcode(status),
         "watch": code,
         **{name: said.get(name) for name in ("failure", "failed_rank", "message")},
