@@ -52,7 +52,7 @@ ON_ANY_NUMBER: tuple[Case, ...] = (("ddp", "full", "none"), ("fsdp", "full", "no
 DAMAGED: Mapping[Case, tuple[str, bool]] = {
     ("ddp", "full", "none"): ("optimizer.pt", False),
     ("zero2", "full", "none"): ("*rank_1*optim_states.pt", True),
-    ("fsdp", "full", "none"): ("model.safetensors", False),
+    ("fsdp", "full", "none"): ("pytorch_model_fsdp_0/__1_0.distcp", False),
 }
 """Case → which file of its last checkpoint is damaged, and whether it is cut short."""
 ALONE: Mapping[Method, Case] = {
