@@ -55,8 +55,10 @@ def _is_json(path: Path) -> bool:
 CHECKS: Mapping[str, Callable[[Path], bool]] = {
     ".safetensors": _is_safetensors,
     ".json": _is_json,
-    # What torch.save writes, also that of several tensors one after the other, is a zip archive.
-    **dict.fromkeys((".pt", ".pth", ".bin", ".distcp"), zipfile.is_zipfile),
+    # What torch.save writes is a zip archive.
+    **dict.fromkeys((".pt", ".pth", ".bin"), zipfile.is_zipfile),
+    # FSDP's has several, one after the other, or none where a rank holds nothing.
+    ".distcp": lambda path: not path.stat().st_size or zipfile.is_zipfile(path),
 }
 """Ending → whether a file is what has such a name."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine import processes
 from engine.causes import kernel_lines, killed_for_memory
-from engine.events import EXIT_COMM, EXIT_OK, recorded_processes
+from engine.events import EXIT_COMM, EXIT_OK, EXIT_STOPPED, recorded_processes
 from engine.evidence import exit_file, gather
 from engine.hang import SILENT_SECONDS, Listener
 from engine.notify import notify
@@ -124,7 +124,9 @@ def _heed_stop(stage: Stage) -> None:
 
 
 def _look(stage: Stage) -> None:
-    family = processes.family(stage.pid)
+    # Those whose parent is gone stay known: it may have ended while this look began.
+    family = {pid: at for pid, at in stage.family.items() if processes.is_alive(pid, at)}
+    family |= processes.family(stage.pid)
     stage.ever.update(family)
     stale = _listen(stage)
     changed = family != stage.family or stale != stage.stale
@@ -192,6 +194,7 @@ def _warn_of_low_disk(stage: Stage) -> None:
 
 def _finish(stage: Stage) -> int:
     """Nothing of the stage stays behind; its verdict is written where the run's state is."""
+    orphans = _orphans(stage)
     for pid in processes.end(stage.family, LEFTOVER_GRACE_SECONDS):
         _tell_stage(stage, "warn", text=f"process {pid} {CANNOT_BE_ENDED}")
     kernel = kernel_lines(stage.began_monotonic - KERNEL_SLACK_SECONDS)
@@ -208,6 +211,10 @@ def _finish(stage: Stage) -> int:
         hang=stage.hang,
     )
     stage.verdict = judge(evidence)
+    if orphans and stage.verdict.code == EXIT_STOPPED and not stage.stop_seen:
+        # They stopped because they were ended here; nobody asked for that.
+        text = "torchrun was ended from outside; its ranks saved and were ended"
+        stage.verdict = Verdict(code=EXIT_COMM, failure="killed", message=text)
     if stage.verdict.failure == "comm_timeout":
         _mark_hang(stage, stage.verdict)
     verdict, state = stage.verdict, _write_stage(stage)
@@ -216,6 +223,13 @@ def _finish(stage: Stage) -> int:
     if launcher_is_gone(stage.run):
         _record_unfinished(stage, verdict, state)
     return verdict.code
+
+
+def _orphans(stage: Stage) -> list[int]:
+    """Ranks that torchrun left: it waits for them unless it was killed."""
+    heard = stage.listener.heard.values() if stage.listener else ()
+    ranks = {rank.pid for rank in heard}
+    return [pid for pid, at in stage.family.items() if pid in ranks and processes.is_alive(pid, at)]
 
 
 def _mark_hang(stage: Stage, verdict: Verdict) -> None:

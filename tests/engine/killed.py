@@ -304,10 +304,23 @@ def killed(folder: str, ranks: int, kill: Kill) -> dict[str, Any]:
         code = os.waitstatus_to_exitcode(os.waitpid(watching, 0)[1])
     said = read_json(Path(folder) / "state.json")
     return {
+        "left": is_alive(launcher),
         "torchrun": os.waitstatus_to_exitcode(status),
         "watch": code,
         **{name: said.get(name) for name in ("failure", "failed_rank", "message")},
     }
+
+
+def is_alive(group: int) -> bool:
+    """Whether any process of a group that is to be gone still lives, which ends it."""
+    for _ in range(20):  # until init has reaped those whose parent is gone
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.1)
+    os.killpg(group, signal.SIGKILL)
+    return True
 
 
 def import_libraries() -> None:

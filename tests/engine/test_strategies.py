@@ -52,7 +52,7 @@ ON_ANY_NUMBER: tuple[Case, ...] = (("ddp", "full", "none"), ("fsdp", "full", "no
 DAMAGED: Mapping[Case, tuple[str, bool]] = {
     ("ddp", "full", "none"): ("optimizer.pt", False),
     ("zero2", "full", "none"): ("*rank_1*optim_states.pt", True),
-    ("fsdp", "full", "none"): ("model.safetensors", False),
+    ("fsdp", "full", "none"): ("pytorch_model_fsdp_0/__1_0.distcp", False),
 }
 """Case → which file of its last checkpoint is damaged, and whether it is cut short."""
 ALONE: Mapping[Method, Case] = {
@@ -268,6 +268,7 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained: Trained) -
         how = pair.run.read("killed.json")
         assert pair.run.codes(1) == [0] * pair.run.ranks, (pair.said(), pair.run.exits(1))
         assert how["torchrun"] == (1 if pair.kill.how == "rank" else -9), pair.said()
+        assert not how["left"], pair.said()
         assert pair.kill.checkpoint() in (None, pair.from_step()), pair.said()
         if pair.kill.how == "rank":
             assert (how["watch"], how["failure"]) == (EXIT_COMM, "killed"), pair.said()

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from engine import processes, stage
-from engine.events import EXIT_COMM, encode
+from engine.events import EXIT_COMM, EXIT_STOPPED, encode
+from engine.failure import write_exit_file
 from engine.hang import READ_BYTES, Listener
 from tests.runner.waiting import until
 
@@ -94,6 +95,39 @@ def test_ranks_that_hang_for_too_long_are_ended_and_the_verdict_names_the_one(
     assert watched.verdict is not None
     assert (watched.verdict.failure, watched.verdict.rank) == ("comm_timeout", 1)
     assert (tmp_path / "exit" / "0" / "hung").read_text().startswith("rank 1 has been silent")
+
+
+def test_ranks_are_ended_though_torchrun_is_killed_as_the_watch_looks_and_are_not_called_stopped(
+    tmp_path: Path, tell: Tell
+) -> None:
+    """On the SIGTERM of the watch ranks save and end as on request, which nobody made."""
+    (tmp_path / "exit").mkdir()
+    starter = subprocess.Popen(
+        ["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True
+    )
+    assert starter.stdout is not None
+    rank = int(starter.stdout.readline())
+    watched = stage.Stage(
+        run=tmp_path,
+        phase="training",
+        pid=starter.pid,
+        ranks=range(1),
+        attempt=0,
+        rung=0,
+        listener=Listener(tmp_path, 0, range(1)),
+    )
+    tell(0, "hello", pid=rank, step=7)
+    stage._look(watched)
+    starter.kill()
+    starter.wait()
+    stage._look(watched)
+    write_exit_file(
+        tmp_path, attempt=0, rank=0, failure=None, code=EXIT_STOPPED, last="stopping", step=7
+    )
+    assert stage._finish(watched) == EXIT_COMM
+    assert processes.start_time(rank) is None
+    assert watched.verdict is not None
+    assert watched.verdict.failure == "killed"
 
 
 def test_a_rank_that_ended_or_never_spoke_is_not_silent(tmp_path: Path, tell: Tell) -> None:
