@@ -174,7 +174,7 @@ def test_g07_a_place_of_the_mouse_that_is_no_text_is_dropped_and_keys_go_on() ->
     pressed: list[Message] = []
     terminal = Terminal.__new__(Terminal)
     terminal.fileno, terminal._debug, terminal.exit_event = reads, False, threading.Event()
-    terminal.process_message = pressed.append  # type: ignore[method-assign]
+    terminal.process_message = pressed.append  # type: ignore[assignment]
     thread = threading.Thread(target=terminal.run_input_thread, daemon=True)
     thread.start()
 
