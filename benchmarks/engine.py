@@ -18,6 +18,7 @@ import datetime
 import json
 import os
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -59,11 +60,9 @@ class Timing:
     """Of all rows' token ids and labels, whatever their order."""
     cpu_seconds: float
     """Of the processor, in a steady step and over all ranks: what other programs take is not in."""
+    other_cpu_seconds: float
+    """Of the processor, for everything but the steps behind the first: to start, and to end."""
     settings: Mapping[str, Any]
-
-
-Timed = tuple[str, Timing]
-"""(trainer, what it came to)"""
 
 
 class RunFailedError(Exception):
@@ -85,7 +84,7 @@ def timed(name: str, job: Job, folder: Path, python: Path) -> Timing:
         "STOPWATCH_SYNCED": f"1,{WARM_STEPS},{job.steps}",
     }
     with (folder / "output").open("wb") as output:
-        began = time.time()
+        began, before = time.time(), _children_seconds()
         process = subprocess.Popen(
             words,
             env={**variables(job, python), **more, **watched},
@@ -93,18 +92,24 @@ def timed(name: str, job: Job, folder: Path, python: Path) -> Timing:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        code = _ended(process)
+        code = ended(process, LIMIT_SECONDS)
     ranks = [json.loads(path.read_text()) for path in sorted(folder.glob("stopwatch.*.json"))]
     if code != 0 or not ranks:
         said = (folder / "output").read_text(errors="replace")
         raise RunFailedError(f"{name} ended with {code}:\n{said[-3000:]}")
-    return read(ranks, began)
+    return read(ranks, began, _children_seconds() - before)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int | None:
+def _children_seconds() -> float:
+    """Processor time of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def ended(process: subprocess.Popen[Any], limit_seconds: float) -> int | None:
     """Its exit code; None where it was ended, with all it started, after its time."""
     try:
-        return process.wait(LIMIT_SECONDS)
+        return process.wait(limit_seconds)
     except subprocess.TimeoutExpired:
         family = psutil.Process(process.pid).children(recursive=True)
         process.kill()
@@ -115,7 +120,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def read(ranks: Sequence[Mapping[str, Any]], began: float) -> Timing:
+def read(ranks: Sequence[Mapping[str, Any]], began: float, cpu_seconds: float) -> Timing:
     """The timing of what the stopwatches of all ranks wrote."""
     ends = ranks[0]["ends"]
     seconds = ends[-1] - ends[WARM_STEPS - 1]
@@ -133,6 +138,7 @@ def read(ranks: Sequence[Mapping[str, Any]], began: float) -> Timing:
         digest=total("digest"),
         cpu_seconds=sum(r["cpu"][-1] - r["cpu"][WARM_STEPS - 1] for r in ranks)
         / (len(ends) - WARM_STEPS),
+        other_cpu_seconds=cpu_seconds - sum(r["cpu"][-1] - r["cpu"][0] for r in ranks),
         settings=ranks[0]["settings"],
     )
 
@@ -143,7 +149,7 @@ def jobs(folder: Path, ranks: int, kind: str, model: Path) -> Iterator[tuple[str
     small = small_model(folder / "5M")
     large = with_template(model, folder / "SmolLM2-135M")
     shared: dict[str, Any] = {"ranks": ranks, "kind": kind, "threads": threads}
-    for name, path, steps, at_once in (("5M", small, 33, 4), ("SmolLM2-135M", large, 9, 2)):
+    for name, path, steps, at_once in (("5M", small, 17, 4), ("SmolLM2-135M", large, 9, 2)):
         step = at_once * ranks
         rows = folder / f"{name}-{ranks}.jsonl"
         if not rows.exists():
@@ -175,26 +181,26 @@ def jobs(folder: Path, ranks: int, kind: str, model: Path) -> Iterator[tuple[str
     )
 
 
-def play(names: Sequence[str], job: Job, folder: Path, pythons: Mapping[str, Path]) -> list[Timed]:
-    """Every trainer once; one that fails is told and left out."""
-    found = []
-    for name in names:
+def play(
+    names: Sequence[str], what: str, job: Job, folder: Path, pythons: Mapping[str, Path]
+) -> None:
+    """Every trainer once, the one with the fewest rounds first; each is kept when it is done."""
+    file = folder / "timings.jsonl"
+    before = kept(file, what, job.ranks)
+    done = {name: sum(name in turn for turn in before) for name in names}
+    turns = len(before)
+    for name in sorted(
+        names, key=lambda name: (done[name], (names.index(name) - turns) % len(names))
+    ):
         try:
             timing = timed(name, job, folder / "run", pythons[name])
         except (RunFailedError, RuntimeError) as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             continue
-        found.append((name, timing))
-        print(f"{name}: {timing}", file=sys.stderr, flush=True)
-    return found
-
-
-def keep(file: Path, what: str, ranks: int, turn: int, found: Sequence[Timed]) -> None:
-    """Add a round to the file."""
-    with file.open("a", encoding="utf-8") as out:
-        for name, timing in found:
-            said = {"job": what, "ranks": ranks, "round": turn, "trainer": name}
+        said = {"job": what, "ranks": job.ranks, "round": done[name], "trainer": name}
+        with file.open("a", encoding="utf-8") as out:
             out.write(json.dumps({**said, **asdict(timing)}) + "\n")
+        print(f"{name}: {timing}", file=sys.stderr, flush=True)
 
 
 def kept(file: Path, what: str, ranks: int) -> list[dict[str, Timing]]:
@@ -213,13 +219,13 @@ def table(found: Sequence[Mapping[str, Timing]], *, useful: bool) -> Iterator[st
     rate = "trained tokens" if useful else "tokens"
     yield (
         f"| trainer | {rate} a second | Tunewright is × | by processor time × | first step, s "
-        "| trained tokens, and their digest |"
+        "| processor beside the steps, s | trained tokens, and their digest |"
     )
-    yield "|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|"
     for name in TRAINERS:
         timings = [turn[name] for turn in found if name in turn]
         if not timings:
-            yield f"| {name} | not timed | | | | |"
+            yield f"| {name} | not timed | | | | | |"
             continue
         pairs = [(turn[OURS], turn[name]) for turn in found if name in turn and OURS in turn]
         cells = (
@@ -227,6 +233,7 @@ def table(found: Sequence[Mapping[str, Timing]], *, useful: bool) -> Iterator[st
             _spread([_rate(own, useful) / _rate(other, useful) for own, other in pairs], 2),
             _spread([_per_cpu(own, useful) / _per_cpu(other, useful) for own, other in pairs], 2),
             _spread([timing.first_step_seconds for timing in timings], 1),
+            _spread([timing.other_cpu_seconds for timing in timings], 1),
             f"{timings[-1].trained:,} of {timings[-1].rows} rows, {timings[-1].digest:x}",
         )
         yield f"| {name} | {' | '.join(cells)} |"
@@ -291,10 +298,7 @@ def main() -> None:
             continue
         print(f"\n## {name}\n", flush=True)
         for _ in range(options.rounds):
-            before = len(kept(file, name, options.ranks))
-            first = before % len(options.only)
-            order = [*options.only[first:], *options.only[:first]]
-            keep(file, name, options.ranks, before, play(order, job, folder, pythons))
+            play(options.only, name, job, folder, pythons)
         rounds = kept(file, name, options.ranks)
         print(f"{len(rounds)} rounds.\n")
         print("\n".join(table(rounds, useful=job.own_defaults)), flush=True)

@@ -319,9 +319,11 @@ TRAINERS: Mapping[str, Trainer] = {
     "a TRL script": Trainer(packages=(), unwanted=(), command=_trl),
     "LLaMA-Factory 0.9.5": Trainer(
         packages=("llamafactory==0.9.5",),
-        # Made for accelerators, they do not load beside a torch for CPUs; text needs neither.
-        unwanted=("torchvision", "torchaudio"),
+        # Made for accelerators, it does not load beside a torch for CPUs; text does not need it.
+        unwanted=("torchvision",),
         command=_llamafactory,
     ),
-    "ms-swift 4.6.0": Trainer(packages=("ms-swift==4.6.0",), unwanted=(), command=_swift),
+    "ms-swift 4.6.0": Trainer(
+        packages=("ms-swift==4.6.0", "modelscope"), unwanted=(), command=_swift
+    ),
 }

@@ -1,9 +1,10 @@
 """How fast data is prepared, and in how much memory: `python benchmarks/prepare.py --model M`.
 
-Writes a JSON Lines file of the asked size with rows of mixed lengths, prepares it with one process
-and with as many as there are cores, in turns, and prints megabytes, rows and tokens a second, the
-ratio, and the most memory that all processes together held. Times from a shared machine vary:
-the ratio of turns that stood side by side is what to compare.
+Writes JSON Lines files of the asked sizes with rows of mixed lengths, and prepares them with one
+process and with as many as there are cores, in turns. It prints MB, rows and tokens a second,
+the ratio, and the most memory that all processes together held. With `--beside`, `datasets.map`
+makes tokens of the smallest file with as many processes: without checks, loss mask or report. Times
+from a shared machine vary: compare processor time, or turns that stood side by side.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,24 @@ processes = int(sys.argv[2])
 tokenise.processes_for = lambda size: processes
 report = prepare.prepare(prepare.read_spec(Path("spec.toml")), Path(sys.argv[1]))
 print(json.dumps({k: report[k] for k in ("rows", "kept", "total_tokens", "lengths")}))
+"""
+
+
+BESIDE = """
+import json, sys
+from pathlib import Path
+from datasets import load_dataset
+from datasets.utils.logging import disable_progress_bar
+from engine.prepare import load_tokenizer
+folder, processes = Path(sys.argv[1]), int(sys.argv[2])
+disable_progress_bar()
+tokenizer = load_tokenizer(Path(sys.argv[3]))
+rows = load_dataset("json", data_files=sys.argv[4], split="train", cache_dir=str(folder))
+def tokens(row):
+    ids = tokenizer.apply_chat_template(row["messages"], tokenize=True, return_dict=True)
+    return {"input_ids": ids["input_ids"]}
+made = rows.map(tokens, num_proc=processes, remove_columns=rows.column_names)
+print(json.dumps({"rows": len(made), "total_tokens": sum(map(len, made["input_ids"]))}))
 """
 
 
@@ -75,10 +95,11 @@ def spec(folder: Path, model: Path, data: Path) -> None:
     write_json(folder / "fetched.json", where)
 
 
-def measured(folder: Path, processes: int) -> dict[str, Any]:
-    """One preparation in a process of its own: seconds, rows, tokens, most memory."""
-    began = time.monotonic()
-    command = [sys.executable, "-c", CHILD, str(folder), str(processes)]
+def measured(code: str, folder: Path, processes: int, *words: str) -> dict[str, Any]:
+    """One preparation in a process of its own: seconds, processor time, tokens, most memory."""
+    began, used = time.monotonic(), _processor_seconds()
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", code, str(folder), str(processes), *words]
     child = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
     most = 0
     while child.poll() is None:
@@ -89,7 +110,14 @@ def measured(folder: Path, processes: int) -> dict[str, Any]:
     if child.returncode:
         raise SystemExit(f"preparing failed with {child.returncode}")
     said = json.loads(child.stdout.read().strip().splitlines()[-1])
-    return {**said, "processes": processes, "seconds": seconds, "memory_bytes": most}
+    own = _processor_seconds() - used
+    return {**said, "seconds": seconds, "processor_seconds": own, "memory_bytes": most}
+
+
+def _processor_seconds() -> float:
+    """Of all children that have ended, theirs included."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def _memory_bytes(pid: int) -> int:
@@ -102,41 +130,67 @@ def _memory_bytes(pid: int) -> int:
         return 0
 
 
+def tell(what: str, megabytes: float, found: dict[str, Any]) -> None:
+    """Print one measurement."""
+    seconds = found["seconds"]
+    print(
+        f"{what}: {megabytes:,.0f} MB in {seconds:.1f} s ({found['processor_seconds']:.1f} s of "
+        f"processor time), {megabytes / seconds:.2f} MB/s, {found['rows'] / seconds:,.0f} rows/s, "
+        f"{found['total_tokens'] / seconds:,.0f} tokens/s, "
+        f"at most {found['memory_bytes'] / MEGABYTE:,.0f} MB of memory",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", type=Path, required=True, help="a folder with a tokenizer")
-    parser.add_argument("--megabytes", type=int, default=100)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[100])
     parser.add_argument("--processes", type=int, nargs="+", default=[1, psutil.cpu_count() or 1])
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--beside", action="store_true", help="datasets.map, too")
     options = parser.parse_args()
+    model = options.model.absolute()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        data = folder / "rows.jsonl"
-        with data.open("w", encoding="utf-8") as file:
-            file.writelines(rows(options.megabytes * MEGABYTE))
-        size = data.stat().st_size / MEGABYTE
-        seconds: dict[int, list[float]] = {}
-        for turn in range(options.turns):
-            for processes in options.processes:
-                # Each has a folder of its own: one beside the other would take its rows over.
-                run = folder / f"{processes}-{turn}" / "run"
-                spec(run, options.model.absolute(), data)
-                found = measured(run, processes)
-                seconds.setdefault(processes, []).append(found["seconds"])
-                print(
-                    f"{processes} processes: {size:,.0f} MB in {found['seconds']:.1f} s, "
-                    f"{size / found['seconds']:.2f} MB/s, "
-                    f"{found['rows'] / found['seconds']:,.0f} rows/s, "
-                    f"{found['total_tokens'] / found['seconds']:,.0f} tokens/s, "
-                    f"at most {found['memory_bytes'] / MEGABYTE:,.0f} MB of memory",
-                    flush=True,
-                )
-        first, *others = options.processes
-        for other in others:
-            ratios = [a / b for a, b in zip(seconds[first], seconds[other], strict=True)]
-            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-            print(f"{other} processes are {spread} × as fast as {first}")
+        root = Path(name)
+        for megabytes in options.megabytes:
+            data = root / f"{megabytes}.jsonl"
+            with data.open("w", encoding="utf-8") as file:
+                file.writelines(rows(megabytes * MEGABYTE))
+            beside = options.beside and megabytes == min(options.megabytes)
+            one_size(root / str(megabytes), model, data, options, beside=beside)
+            data.unlink()
+
+
+def one_size(
+    root: Path, model: Path, data: Path, options: argparse.Namespace, *, beside: bool
+) -> None:
+    """Prepare one file in every way, in turns; the ratios to the first way."""
+    size = data.stat().st_size / MEGABYTE
+    seconds: dict[str, list[tuple[float, float]]] = {}
+    for turn in range(options.turns):
+        for processes in options.processes:
+            # Each has a folder of its own: one beside the other would take its rows over.
+            run = root / f"{processes}-{turn}" / "run"
+            spec(run, model, data)
+            ways = {f"{processes} processes": measured(CHILD, run, processes)}
+            if beside:
+                there = root / f"beside-{processes}-{turn}"
+                said = measured(BESIDE, there, processes, str(model), str(data))
+                ways[f"datasets.map, {processes} processes"] = said
+            for what, found in ways.items():
+                tell(what, size, found)
+                both = found["seconds"], found["processor_seconds"]
+                seconds.setdefault(what, []).append(both)
+    first, *others = seconds
+    for other in others:
+        pairs = [*zip(seconds[first], seconds[other], strict=True)]
+        clock, own = ([b[n] / a[n] for a, b in pairs] for n in (0, 1))
+        print(
+            f"{other}: {min(clock):.2f} to {max(clock):.2f} × the seconds of {first}, "
+            f"{min(own):.2f} to {max(own):.2f} × its processor time"
+        )
 
 
 if __name__ == "__main__":

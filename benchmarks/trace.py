@@ -1,6 +1,6 @@
 """The simulated step against traces of the real one, on random configurations.
 
-    python benchmarks/trace.py [N] [--seed S] [--json OUT]
+    python -m benchmarks.trace [N] [--seed S] [--json OUT]
 
 Draws N configurations (50): family, dimensions, method, batch, length, number format, optimizer,
 attention, checkpointing, dropout. Each is traced on fake tensors by the installed libraries and

@@ -118,7 +118,7 @@ def check_folder(spec: Spec) -> None:
         raise RunError(
             "bad_spec",
             f"adapter={folder}: no adapter there (adapter_config.json and "
-            "adapter_model.safetensors)",
+            f"adapter_model.safetensors){_instead(folder)}",
         )
     if config.get("peft_type") != "LORA":
         raise RunError("bad_spec", f"adapter={folder}: is {config.get('peft_type')}, not LORA")
@@ -136,6 +136,44 @@ def check_folder(spec: Spec) -> None:
             f"{config.get('init_lora_weights')} has changed; save it as a plain adapter first",
         )
     _check_sizes(spec, folder, config)
+
+
+INSTEAD = (
+    ("global_step*", "DeepSpeed's shards: `resume` of the run that made them goes on from them"),
+    ("pytorch_model_fsdp*", "FSDP's shards: `resume` of the run that made them goes on from them"),
+    ("*.distcp", "FSDP's shards: `resume` of the run that made them goes on from them"),
+    ("model*.safetensors", "a whole model: name it as `model` instead"),
+    ("pytorch_model*.bin", "a whole model in pickle files, which are not read"),
+    ("adapter_model.bin", "an adapter in a pickle file, which is not read: save it anew"),
+    ("adapter_model.safetensors", "an adapter without its adapter_config.json"),
+    ("trainer_state.json", "what a trainer keeps beside weights, without any"),
+)
+"""Files of a folder that holds no adapter → what it holds, the most telling first."""
+
+
+def _instead(folder: Path) -> str:
+    """What a folder holds in place of an adapter."""
+    found = (words for pattern, words in INSTEAD if next(folder.glob(pattern), None))
+    first = next(found, None)
+    return f"; it holds {first}" if first else ""
+
+
+def other_base(spec: Spec) -> str | None:
+    """What to know of an adapter that was made for a model of another name."""
+    if spec.method.adapter is None:
+        return None
+    folder = Path(spec.method.adapter).expanduser()
+    name = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
+    if not isinstance(name, str) or _last(name) == _last(spec.model.model):
+        return None
+    return (
+        f"adapter={folder}: was made for {name}, and this run trains {spec.model.model}: if those "
+        "are other weights of the same sizes, it begins with corrections that do not belong to them"
+    )
+
+
+def _last(name: str) -> str:
+    return name.rstrip("/").rpartition("/")[2].lower()
 
 
 def _check_sizes(spec: Spec, folder: Path, config: dict[str, Any]) -> None:

@@ -49,3 +49,12 @@ def group_by_length(trainer: Any, rows: Dataset, together: int, seed: int) -> No
 
     sampler = ByLength(lengths(rows), together, seed)
     trainer._get_train_sampler = lambda *_: sampler
+    run_epoch = trainer._run_epoch
+
+    def run(*args: Any, epoch: int, **kwargs: Any) -> None:
+        # accelerate does not pass the epoch on to a sampler below ranks whose first batches are
+        # skipped, as they are in the middle of a resumed epoch.
+        sampler.set_epoch(epoch)
+        run_epoch(*args, epoch=epoch, **kwargs)
+
+    trainer._run_epoch = run

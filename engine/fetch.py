@@ -174,9 +174,24 @@ def verify(folder: Path) -> None:
         raise RunError("bad_spec", f"{folder}: no such model folder")
     if not (folder / "config.json").is_file():
         raise RunError("bad_spec", f"{folder}: not a model folder, it has no config.json")
-    _read_json(folder / "config.json")
+    _refuse_own_code(folder, _read_json(folder / "config.json"))
     for name in _weight_files(folder):
-        _verify_weights(folder / name)
+        verify_weights(folder / name)
+
+
+def _refuse_own_code(folder: Path, config: Any) -> None:
+    """A model that `transformers` knows only by code of its own: such code is never run."""
+    if not isinstance(config, dict) or "auto_map" not in config:
+        return
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    kind = config.get("model_type")
+    if kind not in CONFIG_MAPPING_NAMES:
+        raise RunError(
+            "bad_spec",
+            f"{folder}: models of the type {kind!r} run code that comes with them (auto_map), and "
+            "Tunewright runs none: take one that transformers has by itself",
+        )
 
 
 def _weight_files(folder: Path) -> Iterator[str]:
@@ -193,7 +208,11 @@ def _weight_files(folder: Path) -> Iterator[str]:
     yield from names
 
 
-def _verify_weights(path: Path) -> None:
+def verify_weights(path: Path) -> None:
+    """Check that a safetensors file has the size that its own header says.
+
+    Raises RunError (bad_spec).
+    """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

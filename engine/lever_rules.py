@@ -20,6 +20,13 @@ PLUGIN_RULES = (
     ),
     Rule(
         setting="metric",
+        broken=lambda s: s.plugins.metric is not None and s.method.stage == "reward",
+        why="a reward model says no tokens to measure; its scores have eval_accuracy and "
+        "eval_margin",
+        nearest="metric=none",
+    ),
+    Rule(
+        setting="metric",
         broken=lambda s: s.plugins.metric is not None and not s.data.evaluates,
         why="plugins.metric measures rows that are held out, and there are none",
         nearest="eval_split=0.1",

@@ -252,9 +252,6 @@ def _number(value: Any) -> float | None:
 
 
 def most_likely(logits: Any, _labels: Any) -> Any:
-    """Of logits [rows, tokens, words] the likeliest word of each place: a metric needs no more.
-
-    Scores of a reward model stay as they are.
-    """
+    """Of logits [rows, tokens, words] the likeliest word of each place: a metric needs no more."""
     logits = logits[0] if isinstance(logits, tuple) else logits
-    return logits.argmax(dim=-1) if logits.ndim == 3 else logits
+    return logits.argmax(dim=-1)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import plugins, sets, tokenise
-from engine.adapter import check_folder
+from engine.adapter import check_folder, other_base
 from engine.advice import advice
 from engine.arrange import HELD_OUT, TRAINED_ON, arrange
 from engine.data import chat_template
@@ -314,7 +314,8 @@ def main() -> int:
         report = prepare(spec, run)
         for line in told(report):
             print(line)  # noqa: T201
-        for warning in [*warnings(report, spec.data.max_length), *advice(report, spec)]:
+        said = [*warnings(report, spec.data.max_length), *advice(report, spec), other_base(spec)]
+        for warning in filter(None, said):
             print(warning, file=sys.stderr)  # noqa: T201
             tell(run, {}, "warn", text=warning)
 

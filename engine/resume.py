@@ -6,6 +6,8 @@ Weights, schedule and data position are kept; the learning rate rises to its sch
 from __future__ import annotations
 
 import contextlib
+import json
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +16,7 @@ import torch
 from safetensors import safe_open
 
 from engine.failure import RunError
+from engine.fetch import verify_weights
 from engine.record import read_json
 from engine.spec import Spec
 
@@ -21,6 +24,41 @@ WARMUP_STEPS = 20
 """AdamW's second moment, kept with 0.999, is dominated by few steps while it is younger."""
 ADAPTER = "adapter_model.safetensors"
 WEIGHTS = "model.safetensors"
+
+
+def damaged(checkpoint: Path) -> str | None:
+    """The first file of a checkpoint that is not what it is by its name, if there is one.
+
+    Only beginnings and ends are read: what was changed in the middle of a file is not seen.
+    """
+    files = (path for path in sorted(checkpoint.rglob("*")) if path.is_file())
+    wrong = (path for path in files if not CHECKS.get(path.suffix, Path.exists)(path))
+    return next((str(path.relative_to(checkpoint)) for path in wrong), None)
+
+
+def _is_safetensors(path: Path) -> bool:
+    try:
+        verify_weights(path)
+    except RunError:
+        return False
+    return True
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+CHECKS: Mapping[str, Callable[[Path], bool]] = {
+    ".safetensors": _is_safetensors,
+    ".json": _is_json,
+    # What torch.save writes, also that of several tensors one after the other, is a zip archive.
+    **dict.fromkeys((".pt", ".pth", ".bin", ".distcp"), zipfile.is_zipfile),
+}
+"""Ending → whether a file is what has such a name."""
 
 
 def form_of(checkpoint: Path | None) -> Mapping[str, Any] | None:

@@ -21,13 +21,6 @@ PACKED_ALIKE = frozenset((
 """Architectures whose packed rows were seen to give the logits of each row alone, to 2e-7, with
 eager and (where they have it) sdpa attention, through the library's own collator. OPT's are wrong
 by 0.1, without a word."""
-TRACKER_PACKAGES = {
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "swanlab": "swanlab",
-    "mlflow": "mlflow",
-}
-"""Tracker → the package that is it."""
 
 
 def _masters(spec: Spec) -> bool:
@@ -202,8 +195,7 @@ def packages(spec: Spec) -> Mapping[str, str]:
     if spec.training.use_liger_kernel:
         needed["liger-kernel"] = "use_liger_kernel=true are its kernels"
     if spec.training.report_to != "none":
-        tracker = spec.training.report_to
-        needed[TRACKER_PACKAGES[tracker]] = f"report_to={tracker} writes with it"
+        needed[spec.training.report_to] = f"report_to={spec.training.report_to} writes with it"
     return needed
 
 

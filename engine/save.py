@@ -22,6 +22,7 @@ from engine.measure import StepMeter
 from engine.outcome import model_card
 from engine.record import read_json, write_json
 from engine.report import Report
+from engine.resume import damaged
 from engine.spec import Spec
 
 COMPLETE = "complete.json"
@@ -75,12 +76,19 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
             control.should_save = control.should_training_stop = True
             control.should_evaluate = False
         if control.should_save:
-            self._about_to_save(control)
+            self._about_to_save(args, state, control)
         if control.should_evaluate:
             control.should_log = True
 
-    def _about_to_save(self, control: TrainerControl) -> None:
+    def _about_to_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl
+    ) -> None:
+        """Remove what a crash left of this checkpoint: its marks would vouch for the new files."""
         require(self.run)
+        if state.is_world_process_zero:
+            leftover = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            shutil.rmtree(leftover, ignore_errors=True)
+        barrier()
         control.should_log = True
         self._save_started = time.monotonic()
 
@@ -169,7 +177,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         is_best = best is None or (value > best if args.greater_is_better else value < best)
         if is_best and not control.should_save:
             control.should_save = True
-            self._about_to_save(control)
+            self._about_to_save(args, state, control)
         if state.is_world_process_zero:
             self.report.write("eval", **_evaluated(measured), best=is_best)
         phase = "stopping" if self.stopped else "saving" if control.should_save else "training"
@@ -281,10 +289,14 @@ def newest_complete(run: Path, report: Report) -> Path | None:
     Raises RunError (bad_spec) when other users could have put it there: loading one unpickles it.
     """
     for path in reversed(_by_step(run / "checkpoints")):
-        if is_complete(path):
-            _check_trusted(run, path)
+        if not is_complete(path):
+            report.warn(f"{path.name} is incomplete, so it is not used")
+            continue
+        _check_trusted(run, path)
+        file = damaged(path)
+        if file is None:
             return path
-        report.warn(f"{path.name} is incomplete, so it is not used")
+        report.warn(f"{path.name} is damaged, so it is not used: {file} is not what was written")
     return None
 
 

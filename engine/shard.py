@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from engine.builds import refuse_stale_locks
 from engine.failure import RunError
 from engine.spec import ZERO_STAGES, Spec
 
@@ -210,6 +211,8 @@ def _start_deepspeed(spec: Spec) -> None:
         os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed
 
+    if spec.parallel.offload != "none":
+        refuse_stale_locks()
     if kind == "cpu":
         # It would be compiled at every first start; gloo, which it speeds up, needs no compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -228,9 +228,11 @@ class PluginTable(Table):
     """The user's own code, each as `file.py:name`; only what is named here is ever loaded."""
 
     loss: Annotated[str | None, AfterValidator(plugin)] = None
-    """Loss of `sft` and `pretrain`: of outputs, labels and num_items_in_batch; gives a tensor."""
+    """Loss of `sft` and `pretrain`: of outputs, labels and num_items_in_batch (learnt tokens of all
+    ranks; None in an evaluation); gives a tensor."""
     metric: Annotated[str | None, AfterValidator(plugin)] = None
-    """Metrics of each evaluation: takes predictions and label_ids, gives names with numbers."""
+    """Metrics of each evaluation: takes predictions (the likeliest token after each) and
+    label_ids, gives names with numbers."""
     callback: Annotated[str | None, AfterValidator(plugin)] = None
     """A TrainerCallback of transformers, made without arguments; several separated by commas."""
     preprocessor: Annotated[str | None, AfterValidator(plugin)] = None

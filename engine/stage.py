@@ -93,11 +93,16 @@ def watch(stage: Stage) -> int:
     looked = 0.0
     while processes.is_alive(stage.pid, stage.started):
         _heed_stop(stage)
-        if time.monotonic() - looked >= LOOK_SECONDS:
+        if time.monotonic() - looked >= _pause(stage):
             looked = time.monotonic()
             _look(stage)
         time.sleep(POLL_SECONDS)
     return _finish(stage)
+
+
+def _pause(stage: Stage) -> float:
+    """Seconds between two looks: until its ranks are known, torchrun's end would leave them."""
+    return LOOK_SECONDS if len(stage.family) > len(stage.ranks) else POLL_SECONDS
 
 
 def _recorded_family(stage: Stage) -> dict[int, int]:

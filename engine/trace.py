@@ -63,7 +63,7 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
     from engine.tracer import Tracer
 
     began = time.monotonic()
-    rows, length = spec.training.per_device_train_batch_size, spec.data.max_length
+    rows, length = _rows(spec), spec.data.max_length
     tracer = Tracer(scored_tokens=rows * (length - 1))
     model = _on_meta(spec, folder)
     parameters = sum(p.numel() for p in model.parameters())
@@ -99,11 +99,6 @@ def _check(spec: Spec) -> None:
             f"strategy={strategy} is not traced, only {' and '.join(TRACED)}: "
             "what its ranks share is simulated"
         )
-    if spec.method.stage not in ("sft", "pretrain"):
-        raise UntraceableError(
-            f"stage={spec.method.stage} is not traced: its loss is another, and its reference "
-            "model passes too"
-        )
     if adapter.takes_from_weights(spec):
         raise UntraceableError(
             f"init_lora_weights={spec.method.init_lora_weights} is not traced: it is made of "
@@ -118,14 +113,18 @@ def _check(spec: Spec) -> None:
 def _on_meta(spec: Spec, folder: Path) -> Any:
     """The model as shapes alone."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
     from engine.model import dtype_of
 
+    loader: Any = AutoModelForCausalLM
+    settings: dict[str, Any] = {}
+    if spec.method.stage == "reward":
+        loader, settings = AutoModelForSequenceClassification, {"num_labels": 1}
     try:
-        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, **settings)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(
+            model = loader.from_config(
                 config,
                 dtype=dtype_of(spec),
                 attn_implementation=spec.model.attn_implementation,
@@ -175,15 +174,17 @@ def _prepare(spec: Spec, model: Any) -> None:
         base.activation_checkpointing_enable({"use_reentrant": False})
         if adapted:
             model.enable_input_require_grads()
-    add_fused_lm_head(base, outputs=("log_probs", "entropy", "is_top1"))
+    if spec.method.stage != "reward":
+        add_fused_lm_head(base, outputs=("log_probs", "entropy", "is_top1"))
 
 
 def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
     """Whole optimizer steps; the peaks of the last one stay."""
     import torch
 
-    training = spec.training
-    rows, length = training.per_device_train_batch_size, spec.data.max_length
+    from engine.traced_stages import loss_of
+
+    training, rows = spec.training, _rows(spec)
     optimizer = _optimizer(spec, model, trained)
     autocast = spec.model.dtype != "float32"
     dtype = getattr(torch, spec.model.dtype)
@@ -199,9 +200,7 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
                 tracer.peaks.clear()
             for _ in range(min(2, training.gradient_accumulation_steps)):
                 with tracer.during("forward"), _autocast(autocast, dtype):
-                    output = model(**batch, use_cache=False, fused_lm_head=True)
-                    loss = -output.log_probs.float().sum() / (rows * length)
-                    del output
+                    loss = loss_of(spec, model, batch)
                 with tracer.during("backward"):
                     loss.backward()
                 del loss
@@ -212,6 +211,11 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
             if not buckets:
                 optimizer.zero_grad(set_to_none=True)
         beside.clear()
+
+
+def _rows(spec: Spec) -> int:
+    """Sequences that pass through the model at once."""
+    return spec.training.per_device_train_batch_size * spec.method.sequences_per_row
 
 
 def _batch(spec: Spec, config: Any, rows: int) -> tuple[dict[str, Any], list[Any]]:
@@ -232,7 +236,11 @@ def _batch(spec: Spec, config: Any, rows: int) -> tuple[dict[str, Any], list[Any
         kinds = sorted(set(getattr(config, "layer_types", None) or ()))
         masks = {kind: torch.ones(rows, 1, length, length, dtype=dtype) for kind in kinds or [""]}
         batch["attention_mask"] = masks if len(kinds) > 1 else next(iter(masks.values()))
-    return batch, [mask]
+    beside = [mask]
+    if spec.method.stage == "kto":
+        # The same answers beside other prompts.
+        beside += [torch.zeros(rows, length, dtype=torch.long) for _ in range(3)]
+    return batch, beside
 
 
 @contextlib.contextmanager

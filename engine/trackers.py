@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,10 @@ def environment(spec: Spec, run: Path) -> dict[str, str]:
             **({"SWANLAB_MODE": "offline"} if offline else {}),
         },
         "mlflow": {
-            "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+            # Without sqlalchemy, as in mlflow-skinny, there are no data bases.
+            "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"
+            if find_spec("sqlalchemy")
+            else (run / "tracker").as_uri(),
             "MLFLOW_EXPERIMENT_NAME": PROJECT,
         },
     }

@@ -166,7 +166,9 @@ def _without_last_word(evidence: Evidence, missing: Sequence[int]) -> Verdict:
         how = f"{code}" if code >= 0 else f"{_signal_name(-code)} ({SIGNALS[-code]})"
         text = f"rank {rank} ended with {how} and left no exit file" + (f": {line}" if line else "")
         return Verdict(code=EXIT_OTHER, failure="unknown", message=text, rank=rank)
+    why = SIGNALS.get(-code) if code is not None else None
     how = "" if code is None or code >= 0 else f" by {_signal_name(-code)}"
+    how += f" ({why})" if why else ""
     return _killed(evidence, f"rank {rank}", how, rank)
 
 

@@ -20,6 +20,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
         monkeypatch.delenv(name)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NO_COLOR", "CI", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LANGUAGE", "en")  # whatever the locale of who runs the tests
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(home))
     monkeypatch.setenv("HF_HOME", str(home / "hub"))

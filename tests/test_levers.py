@@ -130,6 +130,7 @@ def test_packs_are_counted_in_place_of_rows() -> None:
     packs = 517
     effective = packed.spec.training.effective_batch_size
     assert packed.steps == 3 * -(-packs // effective)
+    assert plain.steps is not None
     assert packed.steps < plain.steps
 
 
@@ -168,6 +169,7 @@ def test_an_optimizer_with_fewer_states_is_counted_with_fewer(optim: str) -> Non
         ({"stage": "dpo", "loss": "/a.py:f"}, "loss"),
         ({"loss": "/a.py:f", "trainer": "/a.py:G"}, "loss"),
         ({"metric": "/a.py:f"}, "metric"),
+        ({"stage": "reward", "eval_split": 0.1, "metric": "/a.py:f"}, "metric"),
         ({"stage": "pretrain", "packing": True}, "packing"),
         ({"stage": "kto", "per_device_train_batch_size": 2, "packing": True}, "packing"),
         ({"stage": "dpo", "padding_free": True}, "padding_free"),
@@ -236,3 +238,5 @@ def test_packages_of_levers_are_named() -> None:
     assert needed(use_liger_kernel=True) == {"liger-kernel"}
     assert needed(attn_implementation="flash_attention_3") == {"flash-attn-3"}
     assert needed(optim="lion_32bit") == {"bitsandbytes"}
+    for tracker in ("tensorboard", "wandb", "swanlab", "mlflow"):
+        assert needed(report_to=tracker) == {tracker}

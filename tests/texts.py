@@ -8,6 +8,7 @@ labels, names of keys.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import polib
 
-from wizard.language import CATALOGUES, EDGES, FRAGMENT, languages
+from wizard.language import CATALOGUES, EDGES, FRAGMENT, TITLE, languages
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = CATALOGUES / "tunewright.pot"
@@ -29,13 +30,15 @@ TOLD_BY = frozenset(
 NOT_FOR_PEOPLE = ("wizard/probe/nvml_calls.py", "wizard/widgets/theme.py")
 
 _NO_TEXT_CALLS = """
-getattr setattr hasattr query_one query Path open get pop startswith endswith removeprefix
+getattr setattr hasattr query_one query Path open startswith endswith removeprefix
 removesuffix compile fullmatch match search findall sub split rsplit partition rpartition
-replace strip lstrip rstrip encode decode TypeVar import_module version setdefault add_class
+replace strip lstrip rstrip encode decode TypeVar import_module version add_class
 set_class has_class remove_class index count find getenv glob rglob which run Popen strftime
-run_worker add_parser parse_setting toggle_class is_relative_to field_validator
+run_worker parse_setting toggle_class is_relative_to field_validator
 model_validator timedelta namedtuple create_task
 """
+WITH_DEFAULT = frozenset({"get", "setdefault", "pop"})
+"""Calls whose first argument is a key, and the second may be shown."""
 NO_TEXT_CALLS = frozenset(_NO_TEXT_CALLS.split())
 _NO_TEXT_KEYWORDS = """
 id classes group key_display metavar dest action encoding errors mode pattern name prefix
@@ -48,11 +51,12 @@ NO_TEXT_NAMES = re.compile(
 )
 STYLE = re.compile(r"(bold|dim|italic|reverse|underline)?\s*\$[\w-]+$|bold$")
 CODE = re.compile(
-    r"\$\(|\$\{|^\s*#|&&|</?\w+[ >/]|::|^-{1,2}\w|^[\w./-]+\.(py|json|toml|sh|jsonl)$"
+    r"\$\(|\$\{|^\s*#!|&&|</?\w+[ >/]|::|^-{1,2}\w[\w-]*$|^[\w./-]+\.(py|json|toml|sh|jsonl)$"
     r"|\\[a-z]|^%|;\s*\}|\w+\(\)|^[\w.]+="
 )
 READS = re.compile(r"[A-Za-z]{2,}")
-WORD = re.compile(r"[A-Za-z][A-Za-z'’.-]*$|[A-Z][\w-]+$")
+WORD = re.compile(r"[A-Za-z][A-Za-z'’.-]*$|[A-Z][\w-]+$|[A-Z][a-z]+/[a-z]+$")
+GROUP = re.compile(r"\\([1-9])")
 NAMED_FIELD = re.compile(r"(?<!\{)\{[a-z_]*(?::[^{}]*)?\}(?!\})")
 """What `str.format` fills in."""
 
@@ -76,12 +80,15 @@ TITLED = {  # call → which of its arguments (by place or keyword) is a title o
     "say": (0,),
     "TextBox": (0,),
     "_section": (0,),
+    "_one": (0,),
     "_section_of_two": (0,),
     "_compared": (0,),
     "plot": (0,),
     "said": (0,),
     "counted": (1,),
     "add_argument_group": (0,),
+    "add_subparsers": ("title",),
+    "table": (0,),
     "Option": (0,),
     "_act": (0,),
     "Field": (1,),
@@ -104,7 +111,7 @@ LABELLED = (  # files in which the first of a tuple is a label of what follows
 )
 _WORD_LISTS = """
 LABELS STAGES ORIGINS LINK_NAMES MARKS METHOD_REASONS NAMES MOVED MEANINGS STOP_CHOICES
-WORDS EXIT_MEANING CAUSES
+WORDS EXIT_MEANING CAUSES PLACE titles
 """
 WORD_LISTS = frozenset(_WORD_LISTS.split())
 """Tables of words: their values, or all of them, are shown."""
@@ -113,10 +120,14 @@ yes no unknown none tight fits free over nothing you planner preset saved shippe
 saving evaluating loading fetching preparing starting wrapping done stopped failed running
 lost finished quality fastest ok gated base instruct backward forward SILENT FAILED SLOW
 FINISHED STOPPED STALE RUNNING STARTING BUSY LOST rendered raw error warning note info
-slowest rank memory host compute communication row line least-memory fewest-devices
+slowest rank memory host compute communication row line least-memory fewest-devices stays tokens
+recomputing messages alpaca preference kto text adapters attention optimizer offload
+inputs allocator context logits process weights gradients activations adapter loss
 """
 FRAGMENTS = tuple(_FRAGMENTS.split())
 """Words that are ours wherever they stand alone for a value."""
+TITLES = ("error",)
+"""Titles of columns that elsewhere are another word."""
 _NOUNS = """
 row step device rank checkpoint setting token warning layer file
 """
@@ -124,23 +135,14 @@ NOUNS = tuple(_NOUNS.split())
 OF_LIBRARIES = (
     # argparse
     "usage: ",
-    "argument %(argument_name)s: %(message)s",
     "positional arguments",
     "options",
     "show this help message and exit",
     "show program's version number and exit",
-    "unrecognized arguments: %s",
-    "not allowed with argument %s",
-    "ignored explicit argument %r",
-    "one of the arguments %s is required",
-    "the following arguments are required: %s",
-    "expected one argument",
-    "expected at most one argument",
-    "expected at least one argument",
-    "invalid %(type)s value: %(value)r",
-    "invalid choice: %(value)r (choose from %(choices)s)",
-    "%(prog)s: error: %(message)s\n",
+    "one of the arguments {0} is required",
+    "ignored explicit argument {0}",
     # Textual's palette
+    "Open the command palette",
     "Search for commands…",
     "Theme",
     "Change the current theme",
@@ -178,15 +180,19 @@ def texts() -> list[Text]:
 
     for word in FRAGMENTS:
         keep(word, "tests/texts.py", context=FRAGMENT)
+    for word in TITLES:
+        found[f"{TITLE}\4{word}"] = Text(word, {"tests/texts.py"}, context=TITLE)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
+    for english in ("line {0}", "row {0}", "at least {0}", "or {0}"):
+        keep(english, "tests/texts.py")
     for module in _modules():
         for english in of_module(module):
             if english not in FRAGMENTS:
                 plural = english.replace(PLURAL, "s") if PLURAL in english else ""
                 one = english.replace(PLURAL, "")
                 keep(one, module.relative_to(ROOT).as_posix(), plural)
-    for english, where in [*_of_settings(), *_of_presets()]:
+    for english, where in [*_of_settings(), *_of_presets(), *_of_machines()]:
         keep(english, where)
     for english in OF_LIBRARIES:
         keep(english, "tests/texts.py")
@@ -256,9 +262,14 @@ class _Reader(ast.NodeVisitor):
         self._shown = False
         self._told = 0
         self._formats = formats
+        self._keys = name.startswith("wizard/planner/")
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str):
+            if GROUP.search(node.value):  # what a pattern found, put into a sentence
+                group = GROUP.sub(lambda found: f"{{{int(found[1]) - 1}}}", node.value)
+                self._keep(group if " " in group else "")
+                return
             fields = iter(range(10))
             number = lambda _: f"{{{next(fields)}}}"  # noqa: E731
             self._keep(NAMED_FIELD.sub(number, node.value) if self._formats else node.value)
@@ -323,7 +334,9 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Dict(self, node: ast.Dict) -> None:
         for key, value in zip(node.keys, node.values, strict=True):
-            if key is not None and not isinstance(key, ast.Constant):
+            if isinstance(key, ast.Constant) and self._keys and " " in str(key.value):
+                self._inside(key, shown=False)
+            elif key is not None and not isinstance(key, ast.Constant):
                 self.visit(key)
             self.visit(value)
 
@@ -333,6 +346,10 @@ class _Reader(ast.NodeVisitor):
             called in ("join", "split") and isinstance(node.func.value, ast.Constant)
         ):
             self.visit(node.func)
+        if called in WITH_DEFAULT:
+            for part in node.args[1:]:
+                self._inside(part, shown=False)
+            return
         if called in NO_TEXT_CALLS:
             for part in (*node.args, *(k.value for k in node.keywords)):
                 if not isinstance(part, ast.Constant | ast.JoinedStr):
@@ -430,6 +447,13 @@ def _of_presets() -> Iterator[tuple[str, str]]:
         for key in ("title", "about", "description"):
             if isinstance(content.get(key), str):
                 yield core(content[key]), path.relative_to(ROOT).as_posix()
+
+
+def _of_machines() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "presets" / "machines").glob("*.json")):
+        for problem in json.loads(path.read_text(encoding="utf-8")).get("problems", ()):
+            yield core(problem["what"]), "presets/machines"
+            yield problem["where"], "presets/machines"
 
 
 def template() -> polib.POFile:

@@ -308,11 +308,12 @@ def export_plan(
 ) -> Exported:
     """As `export`, for facts that are known."""
     from wizard.formats import exporting
-    from wizard.formats.jobs import Job, several
+    from wizard.formats.jobs import Job
+    from wizard.machines import several
 
     everything = facts
     if target.nodes > 1:
-        everything = several(facts, target.nodes, answers.devices)
+        everything = several(facts, target.nodes, answers.devices, target.network_gbs)
         answers = replace(answers, devices=None, num_devices=_on_all(everything, answers, target))
     plans = make_plans(everything, answers)
     plan = best(plans)

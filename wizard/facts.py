@@ -391,6 +391,9 @@ class Dataset:
     most_turns: int = 0
     """Texts of the row that has most of them."""
     total_chars: int = 0
+    length_counts: tuple[tuple[int, int], ...] = ()
+    """(characters, rows of up to so many that are longer than those before it), the shortest
+    first; empty when not known."""
     problems: tuple[Problem, ...] = ()
     """Bad rows, each with its line; at most twenty are kept."""
     warnings: tuple[Problem, ...] = ()
@@ -411,6 +414,10 @@ class Facts:
     measured: Measured | None = None
     machine: str = ""
     """Name of the machine these facts were loaded or composed from; empty for this one."""
+    machines: int = 1
+    """Machines that are all like one: `devices` and the host's memory are those of all."""
+    network_gbs: float | None = None
+    """GB/s that the network of each of them carries in one direction."""
     model: Model | None = None
     dataset: Dataset | None = None
     problems: tuple[Problem, ...] = ()

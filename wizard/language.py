@@ -27,28 +27,24 @@ VARIABLE = "TUNEWRIGHT_LANG"
 OF_THE_SYSTEM = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 FRAGMENT = "fragment"
 """Context of a word that is a word of ours wherever it stands for a whole value."""
+MOST_PIECES = 121
+TITLE = "title"
 LONGEST = 2000
 """Characters of a line that is compared with texts that hold values."""
-WEAK_LETTERS = 10
+HEAD = 8
+ANSWERS = frozenset({"yes", "no", "none"})
+WEAK_LETTERS, STRONG_MARKS = 10, 3
 """A text that says less than this by itself could be part of anybody's sentence."""
 
 PLACE = re.compile(r"\{(\d+)\}")
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
-QUANTITY = re.compile(r"[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}")
+QUANTITY = re.compile(r"\(?[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}\)?")
+IDEOGRAPHS_APART = re.compile("^[\u4e00-\u9fff] [\u4e00-\u9fff]$")
+MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+PROSE = re.compile(r"[a-z]{2,}")
 WORDS_APART = re.compile(r"\s\S")
-SEPARATORS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(\n+)",
-        r"(\s{2,})",
-        r"([.!?] (?=[A-Z]))",
-        r"(; )",
-        r"(, )",
-        r"(: )",
-        r"( \()",
-    )
-)
-"""What joins texts, the strongest first."""
+JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[A-Za-z)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
+"""What joins texts."""
 EDGES = re.compile(r"([\s,;:.(\[]*)(.*?)([\s,;:.)\]]*)", re.DOTALL)
 
 
@@ -59,6 +55,11 @@ class Template:
     literals: tuple[str, ...]
     said: str
     weak: bool
+
+    @property
+    def weight(self) -> int:
+        """How much it says by itself; what a text begins with counts for more."""
+        return sum(map(len, self.literals)) + (HEAD if self.literals[0] else 0)
 
     def values(self, text: str) -> list[list[str]]:
         """What stands where the values are: the first ones short, or the last; none elsewhere."""
@@ -98,6 +99,8 @@ class Catalogue:
     def __init__(self, entries: Iterable[polib.POEntry]) -> None:
         self.whole: dict[str, str] = {}
         self.fragments: set[str] = set()
+        self.titles: dict[str, str] = {}
+        """Titles of columns that are another word elsewhere."""
         self.marks: dict[str, str] = {}
         """Punctuation between texts, as the language writes it."""
         templates: list[tuple[str, Template]] = []
@@ -116,6 +119,9 @@ class Catalogue:
                     if not template.weak or translated != english:
                         templates.append((english, template))
                     continue
+                if entry.msgctxt == TITLE:
+                    self.titles[english] = translated
+                    continue
                 self.whole[english] = translated
                 if entry.msgctxt == FRAGMENT:
                     self.fragments.add(english)
@@ -124,19 +130,22 @@ class Catalogue:
     @lru_cache(maxsize=8192)  # noqa: B019 – one catalogue lives as long as the program
     def said(self, text: str) -> str:
         """A text of ours in this language; in English where the catalogue lacks it."""
-        found = self._as_one(text)
-        if found is None and WORDS_APART.search(text) and not _is_path(text):
-            found = self._in_pieces(text)
-        return text if found is None else found
+        whole = self._as_one(text)
+        if not WORDS_APART.search(text) or _is_path(text) or text in self.whole:
+            return text if whole is None else whole
+        pieces = self._in_pieces(text)
+        if whole is None or pieces is None:
+            return whole or pieces or text
+        return pieces if _english_left(pieces) < _english_left(whole) else whole
 
     def _as_one(self, text: str) -> str | None:
         """The text where it is one that the catalogue has, apart from what joins it to others."""
         for before, inner, after in _without_edges(text):
             found = self.whole.get(inner)
-            if found is None and WORDS_APART.search(inner) and not _is_path(inner):
+            if found is None and WORDS_APART.search(inner):
                 found = self._with_values(inner)
             if found is not None:
-                return self._mark(before) + found + self._mark(after)
+                return self.mark(before) + found + self.mark(after)
         return None
 
     def value(self, text: str) -> str:
@@ -145,8 +154,8 @@ class Catalogue:
             return self.whole[text]
         before, core, after = EDGES.fullmatch(text).groups()  # type: ignore[union-attr]
         if core in self.fragments:
-            return self._mark(before) + self.whole[core] + self._mark(after)
-        return self.said(text) if WORDS_APART.search(core) and not _is_path(core) else text
+            return self.mark(before) + self.whole[core] + self.mark(after)
+        return self.said(text) if WORDS_APART.search(core) else text
 
     def _with_values(self, text: str) -> str | None:
         if len(text) > LONGEST:
@@ -156,9 +165,9 @@ class Catalogue:
             for word in {"", *WORD.findall(text)}
             for template in self.templates.get(word, ())
         }
-        best = sorted(
-            candidates.values(), key=lambda one: (-sum(map(len, one.literals)), one.literals)
-        )
+        best = sorted(candidates.values(), key=lambda one: (-one.weight, one.literals))
+        if _is_path(text):
+            best = [template for template in best if not template.weak]
         for template in best:
             for values in sorted(template.values(text), key=_joints):
                 known = [self.value(value) for value in values]
@@ -167,29 +176,53 @@ class Catalogue:
         return None
 
     def _in_pieces(self, text: str) -> str | None:
-        """Texts that were joined, each by itself; None where none of them is known."""
-        for separator in SEPARATORS:
-            pieces = separator.split(text)
-            if len(pieces) < 2:
-                continue
-            told = [p if i % 2 else self.value(p) for i, p in enumerate(pieces)]
-            if told != pieces:
-                return "".join(self._mark(p) if i % 2 else p for i, p in enumerate(told))
-        return None
+        """Texts that were joined, each as long as it is known; None where none of them is."""
+        pieces = JOINTS.split(text)
+        if not 1 < len(pieces) <= MOST_PIECES:
+            return None
+        told, at = "", 0
+        while at < len(pieces):
+            if at:
+                told += self.mark(pieces[at - 1])
+            spans = [(end, "".join(pieces[at:end])) for end in range(len(pieces), at, -2)]
+            spans = [(end, joined) for end, joined in spans if joined != text]
+            exact = ((end, self.whole[s]) for end, s in spans[:-1] if s in self.whole)
+            known = ((end, k) for end, s in spans[:-1] if (k := self._as_one(s)) is not None)
+            end, found = next(exact, None) or next(known, (at + 1, self.value(pieces[at])))
+            told += found
+            at = end + 1
+        english = " ".join(pieces[::2])
+        return told if _english_left(told) < _english_left(english) else None
 
     def _is_plain(self, value: str) -> bool:
         """Whether a value is a number, one word, or a text of ours: no part of another sentence."""
         stripped = value.strip()
-        if QUANTITY.fullmatch(stripped) or not WORDS_APART.search(stripped):
+        if value != value.rstrip():
+            return False
+        if QUANTITY.fullmatch(stripped) or stripped in self.fragments - ANSWERS:
             return True
-        return self._as_one(value) is not None
+        if WORDS_APART.search(stripped) or PROSE.fullmatch(stripped):
+            return self._as_one(value) is not None
+        return True
 
-    def _mark(self, mark: str) -> str:
+    def mark(self, mark: str) -> str:
+        """Punctuation between texts, as the language writes it."""
         return self.marks.get(mark, mark)
 
 
 def _filled(text: str, values: Sequence[str]) -> str:
-    return PLACE.sub(lambda place: values[int(place[1])], text)
+    """A text with its values; Chinese characters and others have a blank between them."""
+    told = ""
+    for at, part in enumerate(PLACE.split(text)):
+        piece = values[int(part)] if at % 2 else part
+        if IDEOGRAPHS_APART.search(f"{told[-2:]}{piece[:1]}"):
+            told = told[:-1]
+        elif IDEOGRAPHS_APART.search(f"{told[-1:]}{piece[:2]}"):
+            piece = piece[1:]
+        elif MIXED.search(f"{told[-1:]}{piece[:1]}"):
+            told += " "
+        told += piece
+    return told
 
 
 def _without_edges(text: str) -> list[tuple[str, str, str]]:
@@ -205,7 +238,8 @@ def _template(english: str, translated: str) -> Template:
     order = {number: str(at) for at, number in enumerate(PLACE.findall(english))}
     translated = PLACE.sub(lambda place: f"{{{order[place[1]]}}}", translated)
     words = WORD.findall(" ".join(literals))
-    weak = sum(map(len, words)) < WEAK_LETTERS or len(words) < 2
+    marks = sum(literal.count(mark) for literal in literals for mark in ",;:()")
+    weak = marks < STRONG_MARKS and (sum(map(len, words)) < WEAK_LETTERS or len(words) < 2)
     return Template(literals=literals, said=translated, weak=weak)
 
 
@@ -234,12 +268,16 @@ def _whole_words(english: str) -> set[str]:
 
 
 def _is_path(text: str) -> bool:
-    return text.startswith(("/", "~/", "./", "../"))
+    return text.startswith(("/", "~/", "./", "../")) and not JOINTS.search(text)
 
 
 def _joints(values: Iterable[str]) -> int:
     """How often texts are joined within values."""
-    return sum(len(one.findall(core(value))) for value in values for one in SEPARATORS)
+    return sum(len(JOINTS.findall(core(value))) for value in values)
+
+
+def _english_left(text: str) -> int:
+    return len(PROSE.findall(text))
 
 
 def core(text: str) -> str:
@@ -275,6 +313,11 @@ def said(text: str) -> str:
     return text if _catalogue is None else _catalogue.said(text)
 
 
+def said_title(text: str) -> str:
+    """The title of a column."""
+    return text if _catalogue is None else _catalogue.titles.get(text) or _catalogue.said(text)
+
+
 def said_value(text: str) -> str:
     """The same where the text may be somebody's name for something: a name stays as it is."""
     return text if _catalogue is None else _catalogue.value(text)
@@ -284,8 +327,9 @@ def said_problem(problem: Problem) -> str:
     """A problem as one line."""
     if _catalogue is None:
         return str(problem)
-    where = f"{said_value(problem.where)}: " if problem.where else ""
-    fix = f" ({said(problem.fix)})" if problem.fix else ""
+    colon, begin, end = map(_catalogue.mark, (": ", " (", ")"))
+    where = f"{said_value(problem.where)}{colon}" if problem.where else ""
+    fix = f"{begin}{said(problem.fix)}{end}" if problem.fix else ""
     return f"{where}{said(problem.what)}{fix}"
 
 

@@ -206,9 +206,9 @@ def _of_network(place: str, repo: Repo, error: Exception) -> str | None:
 
 def _goes_through_proxy(host: str) -> bool:
     """Whether the environment names a proxy for a host."""
-    proxies = urllib.request.getproxies_environment()
+    proxies = urllib.request.getproxies()
     named = any(proxies.get(scheme) for scheme in ("https", "http", "all"))
-    return named and not urllib.request.proxy_bypass_environment(host)
+    return named and not urllib.request.proxy_bypass(host)
 
 
 def _status(error: Exception) -> int | None:

@@ -129,7 +129,7 @@ def with_adapter(run: Run, folder: Path, **options: Any) -> Spec:
     return spec.model_copy(update={"method": method})
 
 
-def test_an_adapter_that_does_not_fit_is_refused_before_a_device_is_touched(
+def test_f12_an_adapter_that_does_not_fit_is_refused_before_a_device_is_touched(
     first: Run, tmp_path: Path
 ) -> None:
     from engine.prepare import prepare
@@ -158,7 +158,7 @@ def test_an_adapter_that_does_not_fit_is_refused_before_a_device_is_touched(
     )
 
 
-def test_an_adapter_of_another_model_is_refused(first: Run, tmp_path: Path) -> None:
+def test_f13_an_adapter_of_another_model_is_refused(first: Run, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     from engine.adapter import wrapped

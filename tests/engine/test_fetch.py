@@ -48,7 +48,7 @@ def test_a_whole_folder_is_fetched_where_it_lies(tmp_path: Path) -> None:
         ({"model__safetensors": b"version https://git-lfs.github.com/spec/v1\noid"}, "git-lfs"),
     ],
 )
-def test_a_folder_that_is_not_whole_says_why(
+def test_f03_a_folder_that_is_not_whole_says_why(
     tmp_path: Path, files: dict[str, bytes], reason: str
 ) -> None:
     with pytest.raises(RunError, match=reason) as caught:
@@ -57,7 +57,7 @@ def test_a_folder_that_is_not_whole_says_why(
     assert caught.value.failure == "bad_spec"
 
 
-def test_every_shard_of_the_index_must_be_there(tmp_path: Path) -> None:
+def test_f03_every_shard_of_the_index_must_be_there(tmp_path: Path) -> None:
     model = folder(tmp_path / "m", one__safetensors=WEIGHTS)
     index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -71,3 +71,15 @@ def test_a_missing_folder_and_one_without_config_are_told_apart(tmp_path: Path) 
         fetch(ModelTable(model=str(tmp_path / "nowhere")))
     with pytest.raises(RunError, match=r"no config\.json"):
         fetch(ModelTable(model=str(tmp_path)))
+
+
+def test_a_model_that_needs_code_of_its_own_is_refused_and_one_that_does_not_is_taken(
+    tmp_path: Path,
+) -> None:
+    model = folder(tmp_path / "m", model__safetensors=WEIGHTS)
+    own = {"auto_map": {"AutoConfig": "configuration_x.X"}, "model_type": "nobody's"}
+    (model / "config.json").write_text(json.dumps(own))
+    with pytest.raises(RunError, match="run code that comes with them"):
+        verify(model)
+    (model / "config.json").write_text(json.dumps({**own, "model_type": "deepseek_v3"}))
+    verify(model)

@@ -103,7 +103,7 @@ def test_rows_are_cut_at_the_end_and_dropped_when_no_answer_is_left() -> None:
         tokens("q", "a", max_length=8)
 
 
-def test_a_model_without_a_template_is_told_the_remedy() -> None:
+def test_f10_a_model_without_a_template_is_told_the_remedy() -> None:
     with pytest.raises(RunError, match="set template=chatml"):
         chat_template(None, tokenizer(template=None))
     with pytest.raises(RunError, match="not one of chatml"):

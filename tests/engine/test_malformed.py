@@ -26,7 +26,7 @@ def chat() -> ChatTokenizer:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_malformed_files_are_prepared_or_refused_as_they_should(
+def test_f07_malformed_files_are_prepared_or_refused_as_they_should(
     kind: str, chat: ChatTokenizer, tmp_path: Path
 ) -> None:
     for case in KINDS[kind]:

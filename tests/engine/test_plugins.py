@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def line_of(text: str, code: str = CODE) -> int:
     return next(n for n, line in enumerate(code.splitlines(), 1) if text in line)
 
 
-def spec_with(**named: str) -> Spec:
+def spec_with(**named: Any) -> Spec:
     from tests.test_rules import spec
 
     return spec(device_kind="cpu", dtype="float32", **named)

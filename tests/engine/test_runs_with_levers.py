@@ -29,7 +29,8 @@ from engine.recipes.sft import Trainer
 def halved(outputs, labels, num_items_in_batch=None):
     logits, wanted = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
     summed = torch.nn.functional.cross_entropy(logits, wanted, reduction="sum", ignore_index=-100)
-    return summed / num_items_in_batch / 2
+    learnt = (wanted != -100).sum() if num_items_in_batch is None else num_items_in_batch
+    return summed / learnt / 2
 
 
 def right(predicted):
@@ -196,7 +197,7 @@ def counted(run: Run) -> Counter[str]:
 def wasted(run: Run) -> float:
     """Share of the tokens that went through the model as padding."""
     steps = [step for rank in (0, 1) for step in run.events("step", rank)]
-    return 1 - sum(s["tokens"] for s in steps) / sum(s["padded_tokens"] for s in steps)
+    return 1 - float(sum(s["tokens"] for s in steps) / sum(s["padded_tokens"] for s in steps))
 
 
 def test_tensorboard_is_told_and_a_tracker_that_fails_is_left(made: Made) -> None:
@@ -219,3 +220,33 @@ def test_no_key_of_the_environment_is_in_a_file(made: Made) -> None:
     for run in made.runs.values():
         for path in run.folder.rglob("*"):
             assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_the_same_and_is_written_as_any_other(make_run: MakeRun) -> None:
+    """Needs a C++ compiler; each graph is compiled at its first step."""
+    same: dict[str, Any] = {"max_steps": 2, "here": True}
+    plain, compiled = (
+        make_run("lora", "ddp", 2, **same, torch_compile=compiled) for compiled in (False, True)
+    )
+    printed = train_together([plain.folder, compiled.folder], 2)
+
+    assert (plain.codes(), compiled.codes()) == ([0, 0], [0, 0]), printed
+    assert compiled.losses() == pytest.approx(plain.losses(), abs=1e-4)
+    names = {path.name for path in (compiled.folder / "model").iterdir()}
+    assert names == {path.name for path in (plain.folder / "model").iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optim", ["adafactor", "lion_32bit", "lion_8bit", "sgd"])
+def test_every_optimizer_that_a_spec_may_name_learns(make_run: MakeRun, optim: str) -> None:
+    run = make_run(
+        "lora", "ddp", 2, here=True, max_steps=4, optim=optim, learning_rate=OPTIM_RATES[optim]
+    )
+    printed = train_together([run.folder], 2)
+
+    assert run.codes() == [0, 0], printed
+    assert run.losses()[4] < run.losses()[1]
+
+
+OPTIM_RATES = {"adafactor": 1e-2, "lion_32bit": 1e-3, "lion_8bit": 1e-3, "sgd": 1.0}

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from engine.events import decode_all
 from engine.failure import RunError, Termination
@@ -23,9 +25,13 @@ pytestmark = pytest.mark.engine
 def checkpoint(run: Path, step: int) -> Path:
     folder = run / f"checkpoints/checkpoint-{step}"
     (folder / "global_step1").mkdir(parents=True)
-    (folder / "optimizer.pt").write_bytes(b"12345")
-    (folder / "global_step1/shard.pt").write_bytes(b"123")
-    sizes = {"optimizer.pt": 5, "global_step1/shard.pt": 3}
+    files = [folder / "optimizer.pt", folder / "global_step1/shard.pt"]
+    for file in files:
+        torch.save({"step": step}, file)
+    save_file({"weight": torch.ones(4)}, folder / "model.safetensors")
+    (folder / "trainer_state.json").write_text("{}")
+    files += [folder / "model.safetensors", folder / "trainer_state.json"]
+    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in files}
     write_json(folder / "complete.json", {"step": step, "tokens_seen": 5, "files": sizes})
     return folder
 
@@ -41,6 +47,26 @@ def test_resuming_passes_over_what_a_crash_left(tmp_path: Path) -> None:
     assert newest_complete(tmp_path, report) == whole
     said = decode_all((tmp_path / "events/rank-00000.jsonl").read_bytes())
     assert [event["text"].split()[0] for event in said] == ["checkpoint-100", "checkpoint-10"]
+
+
+@pytest.mark.parametrize(
+    "file", ["optimizer.pt", "global_step1/shard.pt", "model.safetensors", "trainer_state.json"]
+)
+def test_a_damaged_checkpoint_of_the_right_size_is_named_and_the_one_before_it_taken(
+    tmp_path: Path, file: str
+) -> None:
+    from engine.save import newest_complete
+
+    whole = checkpoint(tmp_path, 9)
+    damaged = checkpoint(tmp_path, 10) / file
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    report = Report(tmp_path, rank=0, attempt=0, rung=0)
+
+    assert newest_complete(tmp_path, report) == whole
+    (said,) = decode_all((tmp_path / "events/rank-00000.jsonl").read_bytes())
+    assert said["text"] == (
+        f"checkpoint-10 is damaged, so it is not used: {file} is not what was written"
+    )
 
 
 def test_a_folder_others_can_write_is_not_resumed_from(tmp_path: Path) -> None:
@@ -203,7 +229,7 @@ def begun(run: Path, best: int) -> tuple[Any, list[str]]:
     return state, [event["text"] for event in said]
 
 
-def test_the_best_checkpoint_is_found_again_in_a_run_that_was_moved(tmp_path: Path) -> None:
+def test_f04_the_best_checkpoint_is_found_again_in_a_run_that_was_moved(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     kept = checkpoint(tmp_path, 10)
     state, said = begun(tmp_path, best=10)

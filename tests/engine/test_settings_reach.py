@@ -167,7 +167,9 @@ SFT_CASE = Case(
         "use_rslora": adapter("use_rslora"),
         "use_dora": adapter("use_dora"),
         "init_lora_weights": adapter("init_lora_weights"),
-        "modules_to_save": lambda s: ",".join(s.lora.modules_to_save),
+        "modules_to_save": lambda s: (
+            {"embed_tokens"} & set(s.lora.modules_to_save) and "embed_tokens"
+        ),
         "ddp_timeout": argument("ddp_timeout"),
         "num_train_epochs": argument("num_train_epochs"),
         "max_steps": argument("max_steps"),
@@ -203,7 +205,7 @@ JOINED_CASE = Case(
     settings={"padding_free": True, "optim": "adafactor", "torch_compile": True},
     seen={
         "padding_free": lambda s: s.trainer.data_collator.padding_free,
-        "optim": lambda s: type(s.trainer.create_optimizer().optimizer).__name__.lower(),
+        "optim": lambda s: type(s.trainer.create_optimizer()).__name__.lower(),
         "torch_compile": argument("torch_compile"),
     },
 )
@@ -238,10 +240,10 @@ CODE_CASE = Case(
     settings={"metric": "of", "callback": "Hook", "preprocessor": "told", "trainer": "Mine"},
     seen={
         "metric": lambda s: s.trainer.compute_metrics(None) == {"m": 1.0} and "of",
-        "callback": lambda s: (
-            s.trainer.callback_handler.callbacks[-1].__class__.__name__
-            if any(type(c).__name__ == "Hook" for c in s.trainer.callback_handler.callbacks)
-            else None
+        "callback": lambda s: next(
+            name
+            for name in (type(one).__name__ for one in s.trainer.callback_handler.callbacks)
+            if name == "Hook"
         ),
         "preprocessor": lambda s: "told" if "Told." in decoded(s) else None,
         "trainer": lambda s: type(s.trainer).__name__,
@@ -279,8 +281,8 @@ ELSEWHERE: Mapping[str, str] = {
     "offload_device": "tests/engine/test_shard.py",
     "nvme_path": "tests/engine/test_shard.py",
     "save_total_limit": "tests/engine/test_save.py: what stays",
-    "report_to": "tests/engine/test_trackers.py",
-    "loss": "tests/engine/test_plugins.py: halves a run's losses",
+    "report_to": "tests/engine/test_runs_with_levers.py",
+    "loss": "tests/engine/test_runs_with_levers.py: halves a run's losses",
 }
 """Settings that act elsewhere → the test that sees them do so."""
 DEVICE_ONLY = ("tf32", "use_liger_kernel", "activation_offloading")
@@ -293,7 +295,7 @@ def test_every_setting_is_looked_for_somewhere() -> None:
     for case in CASES.values():
         assert set(case.seen) == set(case.settings)
         for name, value in case.settings.items():
-            if name not in ("method", "per_device_train_batch_size"):
+            if name not in ("method", "dtype"):  # other runs here have others than the defaults
                 assert value != setting_info(name).default, name
 
 
@@ -344,3 +346,25 @@ def made(run: Run) -> Seen:
     fetched = read_fetched(run.folder)
     trainer = load(spec, settings, fetched, rows, held_out, callbacks, report, code)
     return Seen(spec=spec, trainer=trainer, rows=rows, folder=run.folder)
+
+
+MEASURE = """
+def shapes(predicted):
+    said, wanted = predicted.predictions, predicted.label_ids
+    return {"rows": len(said), "same": float(said.shape[:1] == wanted.shape[:1])}
+"""
+
+
+@pytest.mark.parametrize("stage", ["dpo", "kto"])
+def test_a_metric_of_the_user_measures_the_rows_of_any_stage(
+    make_run: MakeRun, tmp_path: Path, stage: str
+) -> None:
+    (tmp_path / "mine.py").write_text(MEASURE)
+    settings = {"stage": stage, "eval_split": 0.25, "metric": f"{tmp_path / 'mine.py'}:shapes"}
+    seen = made(make_run("lora", "single", 1, here=True, **settings))
+
+    measured = seen.trainer.evaluate()
+
+    pairs = 2 if stage == "dpo" else 1  # both answers of a pair are sequences
+    assert measured["eval_rows"] == pairs * len(seen.trainer.eval_dataset)
+    assert measured["eval_same"] == 1

@@ -120,7 +120,7 @@ def test_a_disk_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("strategy", "refused"), [("zero2", True), ("zero3", True), ("ddp", False)]
 )
-def test_only_deepspeed_needs_as_many_ranks_as_it_saved(
+def test_f01_only_deepspeed_needs_as_many_ranks_as_it_saved(
     tmp_path: Path, strategy: str, refused: bool
 ) -> None:
     shards = tmp_path / "checkpoint-2/global_step2"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -12,9 +14,11 @@ from typing import Any, get_args
 import pytest
 
 from engine import rules
+from engine.events import EXIT_COMM
 from engine.methods import Method
 from engine.spec import OFFLOADS, Spec, Strategy, dumps, loads
 from tests.engine.conftest import Run
+from tests.engine.killed import Killed, kill_all, kills
 from tests.engine.together import train_together
 
 pytestmark = pytest.mark.engine
@@ -26,6 +30,7 @@ SAME_LOSS = 5e-6
 """What is allowed between two ways to the same float32 loss of about 5; up to 1e-6 was seen."""
 SAME_WEIGHTS = 2e-5
 """What is allowed between their weights after four steps of 0.01; up to 2e-6 was seen."""
+ROWS, ROWS_A_STEP = 16, 8
 SPLITS = ((2, 4), (4, 2), (8, 1))
 """Rows at once × accumulation of one device: eight rows a step."""
 
@@ -33,15 +38,28 @@ Case = tuple[Strategy, Method, str]
 FEW: tuple[Case, ...] = (
     ("ddp", "full", "none"),
     ("zero2", "full", "none"),
+    ("zero3", "full", "optimizer"),
     ("zero3", "full", "parameters"),
     ("fsdp", "full", "none"),
     ("zero1", "lora", "none"),
     ("fsdp", "lora", "parameters"),
     ("fsdp", "qlora", "none"),
-    ("zero3", "qlora", "optimizer"),
 )
 ON_ANY_NUMBER: tuple[Case, ...] = (("ddp", "full", "none"), ("fsdp", "full", "none"))
 """Cases that are resumed on one rank too; DeepSpeed refuses."""
+
+
+DAMAGED: Mapping[Case, tuple[str, bool]] = {
+    ("ddp", "full", "none"): ("optimizer.pt", False),
+    ("zero2", "full", "none"): ("*rank_1*optim_states.pt", True),
+    ("fsdp", "full", "none"): ("model.safetensors", False),
+}
+"""Case → which file of its last checkpoint is damaged, and whether it is cut short."""
+ALONE: Mapping[Method, Case] = {
+    "full": ("single", "full", "none"),
+    "lora": ("single", "lora", "none"),
+    "qlora": ("single", "qlora", "none"),
+}
 
 
 def every() -> Iterator[Case]:
@@ -61,6 +79,16 @@ def halfway(run: Run, folder: Path) -> Run:
     shutil.copytree(run.folder, folder)
     for later in ("model", f"checkpoints/checkpoint-{STEPS}", "events", "exit"):
         shutil.rmtree(folder / later)
+    return Run(folder=folder, ranks=run.ranks)
+
+
+def damaged(run: Run, folder: Path, file: str, *, cut: bool) -> Run:
+    """A copy of a run whose last checkpoint has one file cut short, or zeros of the same size."""
+    shutil.copytree(run.folder, folder)
+    for later in ("model", "events", "exit"):
+        shutil.rmtree(folder / later)
+    (path,) = (folder / f"checkpoints/checkpoint-{STEPS}").rglob(file)
+    path.write_bytes(path.read_bytes()[:-100] if cut else bytes(path.stat().st_size))
     return Run(folder=folder, ranks=run.ranks)
 
 
@@ -86,27 +114,67 @@ def weights(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """Runs of the same rows: on two ranks, on one, and from half-way again on two and on one."""
+    """Runs of the same rows: on two ranks, on one, killed and resumed, from half-way on one."""
 
     two: Mapping[Case, Run]
     one: Mapping[tuple[str, int], Run]
-    resumed: Mapping[Case, Run]
+    killed: Mapping[Case, Sequence[Killed]]
     fewer: Mapping[Case, Run]
+    damaged: Mapping[Case, Run]
+
+
+def of_method(method: Method) -> tuple[Case, ...]:
+    return tuple(case for case in every() if case[1] == method)
+
+
+def ranks_of(case: Case) -> int:
+    return 1 if case[0] == "single" else 2
+
+
+def with_kills(
+    cases: Mapping[Case, Run], made: Callable[..., Run], each: int
+) -> Mapping[Case, Sequence[Killed]]:
+    """So many killed runs of each case, resumed."""
+    found = {
+        case: [
+            Killed(
+                straight=straight,
+                run=made(
+                    *(case[1], case[0], ranks_of(case)),
+                    offload=case[2],
+                    save_steps=kill.save_steps,
+                    save_total_limit=1,
+                ),
+                kill=kill,
+            )
+            for kill in kills(each, ranks_of(case), STEPS, 4 // ranks_of(case), seed)
+        ]
+        for seed, (case, straight) in enumerate(cases.items())
+    }
+    pairs = [(pair.run, pair.kill) for these in found.values() for pair in these]
+    print(kill_all((run.folder, run.ranks, kill) for run, kill in pairs))
+    return found
 
 
 @pytest.fixture(
-    scope="module", params=[FEW, pytest.param(tuple(every()), marks=pytest.mark.slow)], ids=len
+    scope="module",
+    params=[
+        (FEW, 1),
+        *(pytest.param((of_method(m), 2), marks=pytest.mark.slow) for m in get_args(Method)),
+    ],
+    ids=("few", *get_args(Method)),
 )
 def trained(
     request: pytest.FixtureRequest, make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory
 ) -> Trained:
     first = make_run("full", "ddp", 2)
+    cases, each = request.param
 
     def made(method: str, strategy: str, ranks: int, **others: Any) -> Run:
         steps = {"max_steps": STEPS, "save_steps": KEPT, "save_total_limit": STEPS}
-        return make_run(method, strategy, ranks, prepared=first, **steps, **others)
+        return make_run(method, strategy, ranks, prepared=first, **steps | others)
 
-    two = {case: made(case[1], case[0], 2, offload=case[2]) for case in request.param}
+    two = {case: made(case[1], case[0], 2, offload=case[2]) for case in cases}
     two = {case: run for case, run in two.items() if not rules.check(spec_of(run))}
     one = {
         ("full", rows): made(
@@ -118,11 +186,38 @@ def trained(
     } | {(method, 2): made(method, "single", 1) for method in ("lora", "qlora")}
     train_together([run.folder for run in two.values()], 2)
     again = tmp_path_factory.mktemp("resumed")
-    resumed = {case: halfway(run, again / "-".join(case)) for case, run in two.items()}
-    fewer = {case: alone(halfway(two[case], again / f"{case[0]} alone")) for case in ON_ANY_NUMBER}
+    fewer = {
+        case: alone(halfway(two[case], again / f"{case[0]} alone"))
+        for case in ON_ANY_NUMBER
+        if case in two
+    }
     train_together([run.folder for run in (*one.values(), *fewer.values())], 1, "--resume")
-    train_together([run.folder for run in resumed.values()], 2, "--resume")
-    return Trained(two=two, one=one, resumed=resumed, fewer=fewer)
+    broken = {
+        case: damaged(two[case], again / f"{case[0]} damaged", file, cut=cut)
+        for case, (file, cut) in DAMAGED.items()
+        if case in two
+    }
+    train_together([run.folder for run in broken.values()], 2, "--resume")
+    singles = {ALONE[method]: one[method, 2] for method in {method for _, method, _ in two}}
+    if each == 1:
+        broken = {
+            case: damaged(two[case], again / f"{case[0]} damaged", file, cut=cut)
+            for case, (file, cut) in DAMAGED.items()
+            if case in two
+        }
+    train_together([run.folder for run in broken.values()], 2, "--resume")
+    singles = {ALONE["full"]: one["full", 2]}
+    killed = with_kills({**singles, **two}, made, each)
+    return Trained(two=two, one=one, killed=killed, fewer=fewer, damaged=broken)
+
+
+def rows_by_step(run: Run, attempt: int) -> dict[int, list[list[int]]]:
+    """Step → the rows that all ranks were given in it, by what they say."""
+    found: dict[int, list[list[int]]] = {}
+    for file in run.folder.glob(f"rows-{attempt}-*.jsonl"):
+        for line in map(json.loads, file.read_text().splitlines()):
+            found.setdefault(line["step"], []).extend(line["rows"])
+    return {step: sorted(rows) for step, rows in found.items()}
 
 
 def test_every_strategy_learns_what_one_device_learns(trained: Trained) -> None:
@@ -164,14 +259,54 @@ def test_every_strategy_writes_the_whole_model_once(trained: Trained, tiny_model
         assert files <= {".safetensors", ".json", ".jinja", ".md"}
 
 
-def test_a_resumed_run_ends_with_the_same_bits(trained: Trained) -> None:
+def every_pair(trained: Trained) -> list[Killed]:
+    return [pair for pairs in trained.killed.values() for pair in pairs]
+
+
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained: Trained) -> None:
+    for pair in every_pair(trained):
+        how = pair.run.read("killed.json")
+        assert pair.run.codes(1) == [0] * pair.run.ranks, (pair.said(), pair.run.exits(1))
+        assert how["torchrun"] == (1 if pair.kill.how == "rank" else -9), pair.said()
+        assert pair.kill.checkpoint() in (None, pair.from_step()), pair.said()
+        if pair.kill.how == "rank":
+            assert (how["watch"], how["failure"]) == (EXIT_COMM, "killed"), pair.said()
+        print(pair.said())
+
+
+def test_a_killed_and_resumed_run_has_lost_and_repeated_no_row(trained: Trained) -> None:
+    for pair in every_pair(trained):
+        straight, from_step = rows_by_step(pair.straight, 0), pair.from_step()
+        before, after = rows_by_step(pair.run, 0), rows_by_step(pair.run, 1)
+        seen = {step: rows for step, rows in before.items() if step <= from_step} | after
+        assert seen == straight, pair.said()
+        counted = Counter(tuple(row) for rows in seen.values() for row in rows)
+        assert set(counted.values()) == {STEPS * ROWS_A_STEP // ROWS}, pair.said()
+        assert len(counted) == ROWS
+
+
+def test_a_killed_and_resumed_run_ends_with_the_same_bits(trained: Trained) -> None:
     import torch
 
-    for case, run in trained.resumed.items():
+    for pair in every_pair(trained):
+        straight, again = weights(pair.straight), weights(pair.run)
+        assert set(straight) == set(again)
+        assert all(torch.equal(straight[name], again[name]) for name in straight), pair.said()
+        rest = {s: loss for s, loss in pair.straight.losses().items() if s > pair.from_step()}
+        assert pair.run.losses(1) == rest, pair.said()
+
+
+def test_a_damaged_last_checkpoint_is_named_and_the_one_before_it_gone_on_from(
+    trained: Trained,
+) -> None:
+    import torch
+
+    for case, run in trained.damaged.items():
         assert run.codes() == [0, 0], run.exits()
         assert list(run.losses()) == [KEPT + 1, STEPS]
+        (said,) = [event["text"] for event in run.events("warn")]
+        assert said.startswith(f"checkpoint-{STEPS} is "), said
         straight, again = weights(trained.two[case]), weights(run)
-        assert set(straight) == set(again)
         assert all(torch.equal(straight[name], again[name]) for name in straight), case
 
 

@@ -31,17 +31,25 @@ SIZES = {
     "num_key_value_heads": 4,
     "vocab_size": 8192,
 }
+PAIR = {"per_device_train_batch_size": 2, "effective_batch_size": 4}
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("Llama", {"method": "full"}, {}),
-    ("Qwen2", {"method": "lora"}, {"per_device_train_batch_size": 2, "effective_batch_size": 4}),
+    ("Qwen2", {"method": "lora"}, PAIR),
     ("Qwen3", {"method": "qlora"}, {"gradient_checkpointing": False}),
     ("Mistral", {"method": "lora", "lora_dropout": 0.1}, {"optim": "adamw_bnb_8bit"}),
     ("Phi3", {"method": "full"}, {"optim": "adamw_torch_fused"}),
     ("Gemma2", {"method": "full"}, {"attn_implementation": "eager"}),
     ("Gemma3Text", {"method": "lora"}, {}),
     ("Mixtral", {"method": "qlora", "target_modules": "q_proj,o_proj"}, {}),
-    ("Qwen3Moe", {"method": "lora"}, {"per_device_train_batch_size": 2}),
-    ("Qwen2Moe", {"method": "full"}, {"gradient_checkpointing": False}),
+    ("Qwen3Moe", {"method": "lora"}, {"gradient_checkpointing": False}),
+    (
+        "Qwen3Moe",
+        {"method": "qlora"},
+        {"per_device_train_batch_size": 2, "effective_batch_size": 4},
+    ),
+    ("Llama", {"method": "lora", "stage": "dpo"}, {}),
+    ("Qwen2", {"method": "full", "stage": "reward"}, {}),
+    ("Qwen2Moe", {"method": "full"}, {}),
 ]
 KINDS: dict[str, dict[str, Any]] = {
     "Phi3": {"pad_token_id": 0},

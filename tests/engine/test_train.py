@@ -187,7 +187,7 @@ def test_a_loss_that_is_not_finite_ends_every_rank_with_74(make_run: MakeRun) ->
     assert not (run.folder / "model").exists()
 
 
-def test_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
+def test_f09_the_trainers_own_batch_has_a_loss_on_every_last_end_mark(
     straight: Run, tmp_path: Path
 ) -> None:
     from engine import adapter, arrange, model

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 SECONDS = 500
 
@@ -45,14 +47,38 @@ def reset() -> None:
     gc.collect()
 
 
+def keep_rows() -> None:
+    """Write down of every micro-batch which rows it has, in the run folder of the moment."""
+    from transformers import Trainer
+
+    whole = Trainer.training_step
+
+    def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        rows = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
+        told = [[token for token, is_real in zip(*row, strict=True) if is_real] for row in rows]
+        file = Path(f"rows-{attempt()}-{os.environ['RANK']}.jsonl")
+        with file.open("a", encoding="ascii") as lines:
+            lines.write(json.dumps({"step": trainer.state.global_step + 1, "rows": told}) + "\n")
+        return whole(trainer, model, inputs, *args, **kwargs)
+
+    Trainer.training_step = training_step
+
+
+def attempt() -> int:
+    """The attempt that this process was started as."""
+    return int(sys.argv[sys.argv.index("--attempt") + 1]) if "--attempt" in sys.argv else 0
+
+
 def main() -> None:
     """A rank: `engine.train` in each folder, with the words that are options."""
     from engine import shard, train
 
     # All of the tiny model is smaller than what ZeRO-3 keeps whole; here it shards everything.
     shard.PERSISTENT_ELEMENTS = 0
-    options = [word for word in sys.argv[1:] if word.startswith("--")]
-    for folder in [word for word in sys.argv[1:] if not word.startswith("--")]:
+    keep_rows()
+    folders = [word for word in sys.argv[1:] if word.startswith("/")]
+    options = [word for word in sys.argv[1:] if not word.startswith("/")]
+    for folder in folders:
         os.chdir(folder)
         sys.argv = ["engine.train", "spec.toml", *options]
         train.main()

@@ -13,7 +13,8 @@ from wizard import __version__, api, presets
 from wizard.answers import Answers
 from wizard.facts import Dataset, Facts
 from wizard.formats.exporting import export
-from wizard.formats.jobs import Job, several
+from wizard.formats.jobs import Job
+from wizard.machines import several
 from wizard.planner import plans
 from wizard.probe.machine import find
 from wizard.probe.model import read_model

@@ -14,8 +14,9 @@ from wizard import script
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.formats.exporting import FORMATS, Target, export
-from wizard.formats.jobs import Job, several
+from wizard.formats.jobs import Job
 from wizard.formats.values import Exported
+from wizard.machines import several
 from wizard.plan import Plan
 from wizard.planner import plans
 

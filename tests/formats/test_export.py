@@ -24,10 +24,11 @@ from tests.formats.planned import HOSTILE, exported, hostile, job, target
 from wizard.commands import export as command
 from wizard.formats import exporting
 from wizard.formats.exporting import FORMATS, PEERS, SEVERAL
-from wizard.formats.jobs import Job, several
+from wizard.formats.jobs import Job
 from wizard.formats.reader import fields
 from wizard.formats.values import Exported
 from wizard.formats.writer import ADAPTER_ONLY
+from wizard.machines import several
 from wizard.problem import ProblemError
 
 SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"

@@ -187,7 +187,7 @@ def small_group() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_full_host_is_told_from_a_killed_rank_and_the_run_goes_on(
+def test_e05_a_full_host_is_told_from_a_killed_rank_and_the_run_goes_on(
     make: Make, sabotage: Sabotage, small_group: Path
 ) -> None:
     sabotage(
@@ -282,7 +282,29 @@ def test_a_read_only_disk_is_refused_before_anything_starts(make: Make, small_di
     assert not (folder / "launch.json").exists()
 
 
-def test_a_port_that_is_taken_is_named_with_its_owner(
+def test_checkpoints_that_become_read_only_end_with_73_and_the_run_goes_on_from_the_last_one(
+    make: Make, sabotage: Sabotage, small_disk: Path
+) -> None:
+    """A read-only mount over `checkpoints/` alone, for files are open for writing elsewhere."""
+    sabotage(
+        "if rank == 0 and step == 5 and attempt == 0 and not os.path.ismount('checkpoints'):\n"
+        "    for how in ('--bind', '-oremount,bind,ro'):\n"
+        "        assert os.system(f'mount {how} checkpoints checkpoints') == 0"
+    )
+    folder = make(8, save_steps=2, root=small_disk)
+    start(folder)
+    state = ended(folder)
+    subprocess.run(["umount", folder / "checkpoints"], check=True)
+    assert state.exit_code == EXIT_CANNOT_WRITE, (folder / "logs/launcher.log").read_text()
+    assert summary(folder).failure == "disk_full"
+    assert state.failure is not None
+    assert "Read-only file system" in state.failure.message
+    assert read_json(folder / "checkpoints/checkpoint-4/complete.json")["step"] == 4
+    start(folder, "--resume")
+    whole(ended(folder), 8)
+
+
+def test_e01_a_port_that_is_taken_is_named_with_its_owner(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make(4, policy=Policy(max_restarts=0))
@@ -303,7 +325,7 @@ def test_a_port_that_is_taken_is_named_with_its_owner(
     assert f"taken by process {os.getpid()}" in state.failure.message
 
 
-def test_a_machine_that_cannot_look_up_its_own_name_trains(make: Make) -> None:
+def test_e02_a_machine_that_cannot_look_up_its_own_name_trains(make: Make) -> None:
     folder = make(4)
     command = f"hostname no-such-host.invalid; exec bash '{folder}/run.sh'"
     done = subprocess.run(["unshare", "--uts", "bash", "-c", command], timeout=240, check=False)

@@ -41,7 +41,7 @@ def test_a_run_has_a_session_of_its_own_and_writes_to_a_file(tmp_path: Path) -> 
         os.kill(record.pid, signal.SIGKILL)
 
 
-def test_a_run_goes_on_when_its_starter_is_killed(tmp_path: Path) -> None:
+def test_e04_a_run_goes_on_when_its_starter_is_killed(tmp_path: Path) -> None:
     folder = made(tmp_path, BEGIN + "until [ -e go ]; do sleep 0.05; done; echo >ended\n")
     code = (
         "import os, pathlib, signal, sys\n"

@@ -91,7 +91,7 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(
     assert any("rank 1 was ended" in text for text in warnings), warnings
 
 
-def test_stopping_now_leaves_no_process_behind(make: Callable[..., Path]) -> None:
+def test_e07_stopping_now_leaves_no_process_behind(make: Callable[..., Path]) -> None:
     folder = make(ENDLESS, save_steps=ENDLESS)
     record: LaunchRecord = start(folder)
     state = at_step(folder, 2)

@@ -38,6 +38,7 @@ ACTOR = f"""#!/usr/bin/env bash
 case "$*" in
   *engine.train*)
     echo "$PATH" >path
+    env | grep -E '^(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)=' >left
     line="$*"
     echo "${{line##*engine.train }}" >>calls
     attempt=${{line##*--attempt }} attempt=${{attempt%% *}}
@@ -307,6 +308,16 @@ def test_a_code_that_means_nothing_is_an_error_with_a_sentence(folder: Path) -> 
 def test_what_lies_beside_python_can_be_called_by_the_ranks(folder: Path) -> None:
     assert start(folder, 0).wait(timeout=60) == EXIT_OK
     assert (folder / "path").read_text().startswith(f"{folder.parent}:")
+
+
+def test_e22_variables_of_another_launcher_do_not_reach_the_ranks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "MASTER_PORT": "29500"}
+    for name, value in left.items():
+        monkeypatch.setenv(name, value)
+    assert start(folder, 0).wait(timeout=60) == EXIT_OK
+    assert (folder / "left").read_text() == ""
 
 
 def test_a_finished_run_stays_finished_when_it_is_started_again(folder: Path) -> None:

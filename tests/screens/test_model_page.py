@@ -167,3 +167,18 @@ async def test_enter_right_after_typing_takes_what_was_typed_and_not_what_was_ma
         page.action_next()
         await until(pilot, lambda: bool(app.left))
     assert app.left[0].name == "Qwen/Qwen3-8B"
+
+
+async def test_the_demos_model_is_suggested_and_not_typed_for_the_user() -> None:
+    app = OnePage(lambda: model(World(known=values.KNOWN), model=None, suggested="/cache/demo"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        field = app.screen.query_one(Input)
+        assert (field.value, field.placeholder) == ("", "/cache/demo")
+        assert "Enter takes the demo's model" in shown(app)
+        await pilot.press("enter")
+        await rest(pilot)
+        assert field.value == "/cache/demo"
+        await pilot.press("enter")
+        await pilot.pause()
+    assert [left.name for left in app.left] == ["/cache/demo"]

@@ -58,6 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
         )
 
 
+def add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Options that say how many machines there are, and what is between them."""
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines like this one")
+    parser.add_argument(
+        "--network", metavar="100Gbps", help="what the network of each machine carries"
+    )
+
+
 def add_hub(parser: argparse.ArgumentParser) -> None:
     """The option without which no hub is asked."""
     parser.add_argument(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from wizard import api
+from wizard import api, machines
 from wizard.commands import choosing, output
 from wizard.commands.terminal import note, print_exactly, print_json
-from wizard.problem import Problem, ProblemError
 
 HELP = "a plan as an sbatch script, a Kubernetes manifest, another trainer's YAML …"
 DESCRIPTION = (
@@ -16,8 +15,6 @@ DESCRIPTION = (
 )
 
 RUNS = ("bash", "torchrun", "sbatch", "kubernetes", "skypilot")
-MOST_NODES = 64
-"""As many machines as a machine may have devices; planning takes as long as there are pairs."""
 FORMATS = (*RUNS, "swift", "llamafactory", "axolotl", "accelerate")
 """Written out: a command line is known before anything is loaded that makes plans."""
 
@@ -28,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format", required=True, choices=FORMATS, help="bash, a scheduler, or another trainer"
     )
     output.add_file(parser, "a file, or a folder where there are several", "--out")
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines like this one")
+    choosing.add_nodes(parser)
     parser.add_argument("--python", metavar="P", help="tunewright's python where the run starts")
     parser.add_argument("--image", metavar="I", help="kubernetes: an image with tunewright in it")
     parser.add_argument("--claim", metavar="C", help="kubernetes: the volume claim for runs")
@@ -42,11 +39,11 @@ def run(args: argparse.Namespace) -> int:
     from wizard.formats.exporting import Target
     from wizard.formats.values import told
 
-    if not 1 <= args.nodes <= MOST_NODES:
-        raise ProblemError(Problem(what=f"--nodes takes 1 to {MOST_NODES:,}", exit_code=2))
+    machines.check_count(args.nodes)
     target = Target(
         format=args.format,
         nodes=args.nodes,
+        network_gbs=machines.bandwidth_gbs(args.network),
         image=args.image,
         claim=args.claim,
         mount=args.mount,

@@ -7,6 +7,8 @@ import argparse
 from wizard import wording
 from wizard.language import said
 
+HEADINGS = ("usage: ", "options", "positional arguments", "show this help message and exit")
+
 
 class Formatter(argparse.HelpFormatter):
     """Lines of help that may end between wide characters."""
@@ -18,9 +20,14 @@ class Formatter(argparse.HelpFormatter):
         return "\n".join(wording.wrapped(" ".join(text.split()), width, indent))
 
 
+def _text(text: str | None) -> str | None:
+    return said(text) if text in HEADINGS else text
+
+
 def in_language(parser: argparse.ArgumentParser) -> None:
     """Say what this parser and those below it say in the language in use."""
-    argparse._ = said  # type: ignore[attr-defined] # the hook argparse itself has, without files
+    # argparse asks gettext by this name. Of its errors our own Parser makes sentences first.
+    argparse._ = _text  # type: ignore[attr-defined]
     parser.formatter_class = Formatter
     parser.description = parser.description and said(parser.description)
     parser.epilog = parser.epilog and said(parser.epilog)

@@ -13,6 +13,7 @@ from wizard.answers import Answers
 from wizard.commands.choosing import add_machine
 from wizard.commands.terminal import print_json, say
 from wizard.facts import KnownModel, Model
+from wizard.language import said, said_value
 from wizard.modelcard import describe, nominal_answers, nominal_rows
 from wizard.problem import ProblemError
 from wizard.wording import gib, parameters
@@ -59,7 +60,7 @@ def _show(args: argparse.Namespace) -> int:
         print_json({"schema": 1, "model": dataclasses.asdict(model), "kind": kind, "fit": fit})
         return 0
     for label, value in describe(model, kind):
-        say(f"{label}: {value}")
+        say(f"{said(label)}: {value if label == 'name' else said_value(value)}")
     if plan is not None:
         where = args.machine or "this machine"
         say(f"on {where}, with rows of 2,048 tokens: {plan.title}: {_fit_word(plan)}")

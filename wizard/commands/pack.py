@@ -6,7 +6,7 @@ import argparse
 
 from wizard import api
 from wizard.commands import output
-from wizard.commands.terminal import note, say
+from wizard.commands.terminal import note, quote
 
 HELP = "one archive of a finished run to hand over"
 DESCRIPTION = (
@@ -33,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
     names = pack(folder, target, force=args.force)
     for name in names:
         note(name)
-    say(str(target))
+    quote(str(target))
     return 0

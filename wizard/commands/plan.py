@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from wizard import api
+from wizard import api, machines
 from wizard.answers import Answers, Goal
 from wizard.commands import choosing
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Dataset, Facts
 from wizard.language import said, said_problem
-from wizard.problem import ProblemError
+from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting, wrapped
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ WIDTH = 80
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     choosing.add_arguments(parser)
+    choosing.add_nodes(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument(
         "--trace",
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     facts = api.facts_for(
         answers.model, answers.data, machine=args.machine, settings=answers.fixed, hub=args.hub
     )
+    if args.nodes > 1 or args.network:
+        facts, answers = _on_machines(args, facts, answers)
     plans = api.make_plans(facts, answers)
     if args.dry_run:
         print_script(plans, facts, answers, as_json=args.json)
@@ -81,6 +84,21 @@ def run(args: argparse.Namespace) -> int:
             say(line)
     api.best(plans)
     return _fits_traced(plans[0], traced)
+
+
+def _on_machines(args: argparse.Namespace, facts: Facts, answers: Answers) -> tuple[Facts, Answers]:
+    """The machines that are planned for; the devices named are those that each lends."""
+    machines.check_count(args.nodes)
+    network_gbs = machines.bandwidth_gbs(args.network)
+    if args.nodes == 1:
+        what = "--network is what is between machines, and there is one"
+        raise ProblemError(Problem(what=what, fix="--nodes 2", exit_code=2))
+    if args.dry_run:
+        what = "--dry-run prints the script of one machine"
+        fix = f"tunewright export --format sbatch --nodes {args.nodes} writes one for several"
+        raise ProblemError(Problem(what=what, where="--nodes", fix=fix, exit_code=2))
+    together = machines.several(facts, args.nodes, answers.devices, network_gbs)
+    return together, dataclasses.replace(answers, devices=None)
 
 
 def _fits_traced(plan: Plan, traced: Traced | None) -> int:
@@ -152,9 +170,9 @@ def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> l
 
 def _row(number: int, plan: Plan) -> list[str]:
     """A plan in two lines: what it is, and what it needs or lacks; its time where it is known."""
-    found = [f"{number:2}. {plan.title}", *_wrapped(_fit(plan), "    ")]
+    found = [f"{number:2}. {plan.title}", *_wrapped(said(_fit(plan)), "    ")]
     spent = _spent(plan)
-    return [*found, *_wrapped(spent, "    ")] if plan.fits and spent else found
+    return [*found, *_wrapped(said(spent), "    ")] if plan.fits and spent else found
 
 
 def _spent(plan: Plan) -> str:
@@ -174,7 +192,8 @@ def _spent(plan: Plan) -> str:
 
 
 def _wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
-    return wrapped(one_line(said(text)), WIDTH, indent, further)
+    """A text in lines of the width; what in it is ours is said before by who knows which it is."""
+    return wrapped(one_line(text), WIDTH, indent, further)
 
 
 def _subject(facts: Facts) -> list[str]:
@@ -245,7 +264,7 @@ def detail(plan: Plan, title: str = "Why") -> list[str]:
     steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
     return [
         f"{title} ({steps})",
-        *(line for why in plan.why for line in _wrapped(why, "  ", "    ")),
+        *(line for why in plan.why for line in _wrapped(said(why), "  ", "    ")),
         *_time(plan),
         "Predicted memory of one rank",
         *_memory(plan),
@@ -270,7 +289,7 @@ def _without_fixed(plans: Sequence[Plan], facts: Facts, answers: Answers) -> lis
     names = ", ".join(name for name in answers.settings if name in PLANNED)
     spent = _spent(best)
     text = f"Without {names} fixed: {best.title}, {_fit(best)}{f', {spent}' if spent else ''}"
-    return _wrapped(text, "", "  ")
+    return _wrapped(said(text), "", "  ")
 
 
 def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
@@ -279,7 +298,7 @@ def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[
     for goal in get_args(Goal):
         best = api.make_plans(facts, dataclasses.replace(answers, goal=goal))[0]
         if goal != answers.goal and best.fits and best.title != plans[0].title:
-            found += _wrapped(f"--goal {goal}: {best.title}", "  ", "    ")
+            found += _wrapped(f"--goal {goal}: {said(best.title)}", "  ", "    ")
     return [f"Another goal than {answers.goal} would pick", *found] if found else []
 
 
@@ -290,8 +309,9 @@ def _elsewhere(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[st
         return []
     name, plan = found
     need = gib_of(plan.memory.device_bytes, plan.memory.device_budget_bytes)
-    text = f"Smallest shipped machine that tunes all weights: {name}, {plan.title}, {need} per rank"
-    return _wrapped(text, "", "  ")
+    title = said(plan.title)
+    text = f"Smallest shipped machine that tunes all weights: {name}, {title}, {need} per rank"
+    return _wrapped(said(text), "", "  ")
 
 
 def _time(plan: Plan) -> list[str]:
@@ -299,7 +319,7 @@ def _time(plan: Plan) -> list[str]:
     if plan.step_seconds is None:
         return []
     terms = sorted(plan.step_terms, key=lambda term: -term[1])
-    shares = [f"{name} {percent(value, plan.step_seconds)}" for name, value in terms]
+    shares = [f"{said(name)} {percent(value, plan.step_seconds)}" for name, value in terms]
     return [f"Predicted step, {duration(plan.step_seconds)}", *_wrapped(", ".join(shares), "  ")]
 
 
@@ -307,12 +327,13 @@ def _memory(plan: Plan) -> list[str]:
     memory = plan.memory
     host = f"host, all ranks together: {gib_of(memory.host_bytes, memory.host_budget_bytes)}"
     disk = f"disk, with all checkpoints: {gib_of(memory.disk_bytes, memory.disk_budget_bytes)}"
-    parts = [f"{part.name}: {gib(part.bytes)} = {part.formula}" for part in memory.parts]
+    parts = [
+        f"{said(part.name)}: {gib(part.bytes)} = {said(part.formula)}" for part in memory.parts
+    ]
     left = [f"not in it: {line}" for line in memory.left_out]
-    peaks = ", ".join(f"{name} {gib(size)}" for name, size in memory.moments)
-    if peaks:
-        parts.append(f"tensors at the peak of each moment: {peaks}")
-    lines = [*parts, host, disk, *left]
+    peaks = ", ".join(f"{said(name)} {gib(size)}" for name, size in memory.moments)
+    more = [f"tensors at the peak of each moment: {peaks}"] if peaks else []
+    lines = [*parts, *map(said, (*more, host, disk, *left))]
     return [wrapped for line in lines for wrapped in _wrapped(line, "  ", "    ")]
 
 
@@ -323,7 +344,7 @@ def _ladder(plan: Plan) -> list[str]:
     found = ["If memory runs out after all, in this order"]
     for number, rung in enumerate(plan.rungs, start=1):
         exact = "" if number <= plan.exact_rungs else "; the optimizer's states start anew"
-        found += _wrapped(f"{number}. {_rung(rung)}{exact}", "  ", "     ")
+        found += _wrapped(f"{number}. {said(_rung(rung) + exact)}", "  ", "     ")
     return found
 
 
@@ -339,10 +360,11 @@ def _rung(rung: Spec) -> str:
 
 def _decision(decision: Decision) -> list[str]:
     """A setting with its reason; then what was not chosen, what would change it, who says so."""
-    head = f"{decision.setting} = {setting(decision.value)}: {decision.reason}"
-    more = [f"not {setting(other.value)}: {other.why_not}" for other in decision.alternatives]
-    more += [f"changes with {decision.changes_with}"] if decision.changes_with else []
-    more += [f"source: {decision.source}"] if decision.source else []
+    head = f"{decision.setting} = {setting(decision.value)}: {said(decision.reason)}"
+    others = decision.alternatives
+    more = [f"{said('not')} {setting(other.value)}: {said(other.why_not)}" for other in others]
+    more += [said(f"changes with {decision.changes_with}")] if decision.changes_with else []
+    more += [said(f"source: {decision.source}")] if decision.source else []
     return [
         *_wrapped(head, "  ", "    "),
         *(w for m in more for w in _wrapped(m, "    ", "      ")),

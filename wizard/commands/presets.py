@@ -13,7 +13,7 @@ from typing import Any
 
 from wizard import api
 from wizard.commands import output
-from wizard.commands.terminal import note, print_exactly, print_json, say
+from wizard.commands.terminal import note, print_exactly, print_json, quote, say
 from wizard.language import said_problem
 from wizard.problem import Problem, ProblemError
 
@@ -79,7 +79,7 @@ def _show(args: argparse.Namespace) -> int:
         print_exactly(text)
     else:
         path = output.target(args.file, force=args.force)
-        say(str(write_new(path, text, force=args.force)))
+        quote(str(write_new(path, text, force=args.force)))
     return 0
 
 
@@ -116,7 +116,7 @@ def _edit(args: argparse.Namespace) -> int:
         if copy.read_bytes() == file.read_bytes():
             note("nothing was changed")
             return 0
-        say(str(save(dataclasses.replace(load(str(copy)), origin="saved"))))
+        quote(str(save(dataclasses.replace(load(str(copy)), origin="saved"))))
     return 0
 
 
@@ -144,7 +144,7 @@ def _save(args: argparse.Namespace) -> int:
         settings={**base.settings, **settings},
         origin="saved",
     )
-    say(str(save(preset)))
+    quote(str(save(preset)))
     return 0
 
 

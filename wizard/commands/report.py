@@ -9,7 +9,7 @@ from pathlib import Path
 from wizard import api
 from wizard.commands import output
 from wizard.commands.metrics import replacing
-from wizard.commands.terminal import say
+from wizard.commands.terminal import quote
 
 HELP = "write one page of HTML about a run"
 DESCRIPTION = (
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     path = output.target(args.file or f"{folder.name}-report.html", force=args.force)
     with replacing(path) as part:
         part.write_text(page(view, plan, result, _versions(folder)), encoding="utf-8")
-    say(str(path))
+    quote(str(path))
     return 0
 
 

@@ -12,7 +12,7 @@ from engine.events import EXIT_OK
 from wizard import api
 from wizard.answers import Answers
 from wizard.commands import choosing, plan
-from wizard.commands.terminal import is_interactive, note, print_json, say
+from wizard.commands.terminal import is_interactive, note, print_json, quote, say
 from wizard.commands.watching import POLL_SECONDS, exit_code, views, watch
 from wizard.dashboard.words import tested
 from wizard.language import said
@@ -93,7 +93,7 @@ def tell(folder: Path, args: argparse.Namespace, options: Sequence[str] = ()) ->
     if args.json:
         print_json({"schema": 1, "run": folder.name, "folder": str(folder)})
     else:
-        say(str(folder))
+        quote(str(folder))
     if args.write_only:
         note(f"not started: {shlex.join(['bash', str(folder / 'run.sh'), *options])}")
     elif args.follow:

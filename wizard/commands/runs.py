@@ -9,7 +9,7 @@ import sys
 
 from wizard import api
 from wizard.commands import output
-from wizard.commands.terminal import is_interactive, note, print_json, say
+from wizard.commands.terminal import is_interactive, note, print_json, quote, say
 from wizard.language import said
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, gib
@@ -71,7 +71,7 @@ def _rename(args: argparse.Namespace) -> int:
     from wizard.runner.care import rename
     from wizard.runner.folder import find_run
 
-    say(str(rename(find_run(api.runs_root(args.output), args.name), args.new_name)))
+    quote(str(rename(find_run(api.runs_root(args.output), args.name), args.new_name)))
     return 0
 
 

@@ -39,6 +39,8 @@ class Target:
 
     format: str
     nodes: int = 1
+    network_gbs: float | None = None
+    """GB/s of each machine's network; None when it is not known."""
     image: str | None = None
     """Container image that has tunewright in it."""
     claim: str | None = None

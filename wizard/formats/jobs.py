@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.events import printable
 from wizard import __version__
-from wizard.facts import GIB, Device, Facts, Link
+from wizard.facts import GIB, Facts
 from wizard.formats.text import comments, document, quoted
 from wizard.formats.values import Exported
 from wizard.plan import Plan
@@ -125,62 +125,6 @@ def _share(job: Job) -> list[str]:
         memory_bytes = max(predicted, host.memory_available_bytes * part)
         lines.append(f"mem={math.ceil(memory_bytes / GIB)}G")
     return lines
-
-
-def several(facts: Facts, nodes: int, devices: tuple[int, ...] | None = None) -> Facts:
-    """The facts of some machines that are all like this one: their devices, their memory together.
-
-    `devices` are indices of those that each lends, all when None. How the machines are linked
-    is not known.
-    """
-    used = [
-        place
-        for place, device in enumerate(facts.devices)
-        if devices is None or device.index in devices or device.kind == "cpu"
-    ]
-    # The CPU is one device, whose ranks are counted by num_devices.
-    one = [facts.devices[place] for place in used]
-    times = nodes if facts.accelerators else 1
-    host = facts.host
-    return replace(
-        facts,
-        devices=tuple(_numbered(one, times)),
-        links=tuple(_linked(facts.links, used, times)),
-        host=replace(
-            host,
-            memory_total_bytes=_times(host.memory_total_bytes, nodes),
-            memory_available_bytes=_times(host.memory_available_bytes, nodes),
-        ),
-    )
-
-
-def _times(size_bytes: int | None, nodes: int) -> int | None:
-    return None if size_bytes is None else size_bytes * nodes
-
-
-def _numbered(devices: list[Device], times: int) -> list[Device]:
-    """Each device once for every machine; only its own machine knows it by UUID."""
-    return [
-        replace(device, index=turn * len(devices) + place, uuid=None)
-        for turn in range(times)
-        for place, device in enumerate(devices)
-    ]
-
-
-def _linked(links: tuple[Link, ...], used: list[int], times: int) -> list[Link]:
-    new = {old: place for place, old in enumerate(used)}
-    return [
-        replace(
-            link,
-            devices=(
-                turn * len(used) + new[link.devices[0]],
-                turn * len(used) + new[link.devices[1]],
-            ),
-        )
-        for turn in range(times)
-        for link in links
-        if set(link.devices) <= set(used)
-    ]
 
 
 def _head(job: Job) -> dict[str, str]:

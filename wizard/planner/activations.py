@@ -52,7 +52,7 @@ def activations(spec: Spec, shape: Shape, weight_bytes: int) -> Activations:
 
 def _per_token(spec: Spec, shape: Shape, weight_bytes: int) -> tuple[int, int]:
     """(bytes kept, bytes at the peak of its backward) of one token in one layer."""
-    h, f, a, kv = shape.hidden, shape.intermediate, shape.attention, shape.key_value
+    h, f, a, kv = shape.hidden, shape.passed, shape.attention, shape.key_value
     rest = 4 * shape.heads + 8
     rank = 0 if spec.method.method == "full" else spec.method.lora_rank
     if weight_bytes == 4:

@@ -143,7 +143,7 @@ def _variants(
     """The same way on different numbers of devices; fewest first where those are wanted."""
     strategy, offload, place = way
     for devices in _counts(strategy, pool, goal):
-        for per_rank in _per_rank(strategy, devices, fixed):
+        for per_rank in _per_rank(strategy, min(devices, pool.on_one_machine), fixed):
             yield Candidate(
                 method=method,
                 strategy=strategy,
@@ -163,10 +163,13 @@ def _counts(strategy: str, pool: Pool, goal: Goal) -> tuple[int, ...]:
     if pool.fixed or pool.kind == "cpu":
         return (pool.count,)
     if goal == "fewest-devices":
-        powers = (2**n for n in range(1, pool.count.bit_length()))
-        return tuple(sorted({*powers, pool.count}))
-    islands = {pool.island} if least <= pool.island < pool.count and pool.island > 1 else set()
-    return tuple(sorted({*islands, pool.count}))
+        powers = [2**n for n in range(1, pool.count.bit_length())]
+        # Over several machines each has as many ranks.
+        each = pool.on_one_machine
+        whole = [count for count in powers if count <= each or count % pool.machines == 0]
+        return tuple(sorted({*whole, pool.count}))
+    fewer = {pool.island, pool.on_one_machine}
+    return tuple(sorted({*(n for n in fewer if max(least, 2) <= n < pool.count), pool.count}))
 
 
 def _per_rank(strategy: str, devices: int, fixed: Mapping[str, Any]) -> tuple[int, ...]:

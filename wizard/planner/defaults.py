@@ -138,13 +138,23 @@ def _most_tokens(model: Model, data: Dataset, template: str | None, system: str 
     return data.longest_row_tokens + header + (spelt if template else 0)
 
 
+def _cut(data: Dataset) -> str:
+    """How many rows the usual limit cuts, where their lengths are known."""
+    if not (data.length_counts and data.longest_row_chars):
+        return "longer rows are cut"
+    most = LONGEST_DEFAULT * data.longest_row_chars / max(data.longest_row_tokens, 1)
+    over = sum(rows for chars, rows in data.length_counts if chars > most)
+    total = sum(rows for _, rows in data.length_counts)
+    return f"longer rows are cut, about {over:,} of {total:,}"
+
+
 def _max_length(model: Model, data: Dataset, most: int, *, packed: bool) -> tuple[int, str]:
     covering = max(LENGTH_STEP, math.ceil(most / LENGTH_STEP) * LENGTH_STEP)
     limits = {
         covering: f"estimated to cover the longest row, {data.longest_row_chars:,} characters",
         LONGEST_DEFAULT: "the length of a pack; longer rows are cut"
         if packed
-        else "longer rows are cut: memory grows with the longest one",
+        else f"{_cut(data)}: memory grows with the longest one",
     }
     if model.max_positions:
         limits[model.max_positions] = "the most positions this model has"

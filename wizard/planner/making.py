@@ -131,7 +131,8 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     _decide_parallel(ledger, candidate, facts, pool)
     defaults.decide_optimizer(ledger, pool.kind, candidate.strategy)
     recipe.decide_schedule(ledger, facts, candidate.method, learnt)
-    notes = (_left_out_note(batch, candidate, pool), _rest_note(facts, batch))
+    packs = "counted in packs of rows" if ledger.answers.fixed.get("packing") else ""
+    notes = (packs, _left_out_note(batch, candidate, pool), _rest_note(facts, batch))
     ledger.decide(
         "effective_batch_size",
         batch.effective,

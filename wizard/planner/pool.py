@@ -34,6 +34,8 @@ class Pool:
     reason: str
     island: int = 0
     """Devices of the largest group that reach each other best; `count` where all do."""
+    machines: int = 1
+    """Machines that the devices are shared out over evenly."""
     nvme_path: str | None = None
     """A folder on a fast disk that weights and states may wait in."""
 
@@ -42,6 +44,11 @@ class Pool:
         if self.fixed or count >= len(self.devices):
             return self.devices[:count]
         return _some(self.devices, count, facts, named=False)
+
+    @property
+    def on_one_machine(self) -> int:
+        """Ranks that one machine has room for."""
+        return self.count // self.machines or self.count
 
     @property
     def unified(self) -> bool:
@@ -85,6 +92,7 @@ def choose(facts: Facts, answers: Answers) -> Pool:
         fixed=fixed,
         reason=_reason(chosen, facts.accelerators, named=named is not None),
         island=_island(some, facts),
+        machines=facts.machines,
         nvme_path=_nvme_path(facts),
     )
 

@@ -13,6 +13,9 @@ class Shape:
 
     hidden: int
     intermediate: int
+    """Width of the MLP whose matrices are plain ones; of experts only the shared ones are."""
+    passed: int
+    """Width of the MLPs that a token passes."""
     layers: int
     heads: int
     attention: int
@@ -25,7 +28,7 @@ class Shape:
 
     @property
     def layer_linear(self) -> int:
-        """Elements of one layer's seven matrices."""
+        """Elements of one layer's plain matrices."""
         square = 2 * self.hidden * (self.attention + self.key_value)
         return square + 3 * self.hidden * self.intermediate
 
@@ -46,9 +49,10 @@ class Shape:
         return self.parameters - self.linear
 
     def adapter(self, rank: int) -> int:
-        """Elements of LoRA matrices on all seven matrices of every layer."""
+        """Elements of LoRA matrices on all plain matrices of every layer."""
         widths = 2 * (self.hidden + self.attention) + 2 * (self.hidden + self.key_value)
-        return self.layers * rank * (widths + 3 * (self.hidden + self.intermediate))
+        mlp = 3 * (self.hidden + self.intermediate) if self.intermediate else 0
+        return self.layers * rank * (widths + mlp)
 
 
 def shape_of(model: Model) -> Shape | None:
@@ -58,9 +62,14 @@ def shape_of(model: Model) -> Shape | None:
     if not (hidden and layers and heads and vocabulary):
         return None
     head_dim = model.head_dim or hidden // heads
+    intermediate = passed = model.intermediate_size or 4 * hidden
+    if model.experts:
+        intermediate = model.shared_expert_size or 0
+        passed = intermediate + (model.experts_per_token or 1) * (model.expert_size or passed)
     without_total = Shape(
         hidden=hidden,
-        intermediate=model.intermediate_size or 4 * hidden,
+        intermediate=intermediate,
+        passed=passed,
         layers=layers,
         heads=heads,
         attention=heads * head_dim,

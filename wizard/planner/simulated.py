@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 from engine.rules import joins_rows
 from engine.spec import Spec
@@ -137,7 +138,7 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
     if block is None or targets is None or _counted(block) != shape.parameters:
         return None
     training, parallel = spec.training, spec.parallel
-    sequences = training.per_device_train_batch_size * spec.method.sequences_per_row
+    micro, stage = training.per_device_train_batch_size, spec.method.stage
     if not whole and parallel.devices_per_rank > 1:
         block = replace(block, layers=-(-block.layers // parallel.devices_per_rank))
     return Setup(
@@ -145,16 +146,19 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
         stack=_stack(spec),
         method=spec.method.method,
         weight_dtype=spec.model.dtype,
-        micro_batch=1 if joins_rows(spec) else sequences,
-        length=spec.data.max_length * (sequences if joins_rows(spec) else 1),
+        micro_batch=1 if joins_rows(spec) else micro,
+        length=spec.data.max_length * (micro if joins_rows(spec) else 1),
         checkpointing=training.gradient_checkpointing,
         attention=ATTENTIONS[spec.model.attn_implementation],
         # Rows in one sequence have a mask too: what each may see.
-        padded=sequences > 1 or joins_rows(spec),
+        padded=micro * spec.method.sequences_per_row > 1 or joins_rows(spec),
         accumulates=training.gradient_accumulation_steps > 1,
         lora_rank=spec.method.lora_rank,
         lora_dropout=spec.method.lora_dropout,
         lora_targets=targets,
+        preference=_reference(spec),
+        single_answers=stage == "kto",
+        scores=stage == "reward",
         world_size=parallel.ranks,
         strategy=STRATEGIES.get(parallel.strategy, "ddp" if parallel.ranks > 1 else "single"),
         offload=parallel.offload,
@@ -214,6 +218,13 @@ def _stack(spec: Spec) -> Stack:
         ddp_bucket_view=True,
         bucket_elements=BUCKET_ELEMENTS,
     )
+
+
+def _reference(spec: Spec) -> Literal["none", "adapter", "precomputed"]:
+    """Where a preference's reference comes from, as the engine's recipes have it."""
+    if spec.method.stage not in ("dpo", "kto"):
+        return "none"
+    return "precomputed" if spec.method.method == "full" else "adapter"
 
 
 def _adapter_dtype(spec: Spec) -> Dtype:

@@ -156,12 +156,13 @@ def _full(setup: Setup) -> bool:
 
 def _passes(setup: Setup) -> float:
     """Times a layer's weights are used: forward, backward, and what is computed again."""
-    return 2 + _recomputed(setup) + _full(setup)
+    return 2 + _again(setup) + _full(setup)
 
 
-def _recomputed(setup: Setup) -> float:
-    """Share of the layers whose forward runs twice."""
-    return 1 / setup.checkpoint_every if setup.checkpointing else 0.0
+def _again(setup: Setup) -> float:
+    """Times a layer's forward runs beyond the first: computed again, and without gradients."""
+    recomputed = 1 / setup.checkpoint_every if setup.checkpointing else 0.0
+    return recomputed + setup.further_passes
 
 
 def _widths(setup: Setup) -> tuple[int, int]:
@@ -223,7 +224,7 @@ def _attention_flops(setup: Setup) -> float:
     """Scores and values; a mask, or plain PyTorch, costs the half that causality would save."""
     seen = setup.length if setup.padded or setup.attention == "eager" else setup.length / 2
     forward = 4 * _widths(setup)[0] * seen * setup.tokens * setup.block.layers
-    return forward * (1 + BACKWARD_ATTENTION + _recomputed(setup))
+    return forward * (1 + BACKWARD_ATTENTION + _again(setup))
 
 
 def _score_bytes(setup: Setup) -> float:
@@ -231,7 +232,7 @@ def _score_bytes(setup: Setup) -> float:
     if setup.attention != "eager":
         return 0.0
     scores = setup.block.heads * setup.length * setup.tokens * setup.block.layers
-    return scores * 16 * (2 + _recomputed(setup))
+    return scores * 16 * (2 + _again(setup))
 
 
 def _adapter_widths(setup: Setup) -> int:
@@ -267,7 +268,7 @@ def _merged_bytes(setup: Setup) -> float:
 
 
 def _adapter_flops(setup: Setup) -> float:
-    return 2 * _adapter_parameters(setup) * setup.tokens * (3 + _recomputed(setup))
+    return 2 * _adapter_parameters(setup) * setup.tokens * (3 + _again(setup))
 
 
 def _adapter_bytes(setup: Setup) -> float:
@@ -276,7 +277,7 @@ def _adapter_bytes(setup: Setup) -> float:
     copied = stack.adapter_dtype == "float32" and (stack.adapter_input_cast or not stack.autocast)
     each = 10 if copied else 5
     elements = setup.block.layers * _adapter_widths(setup) * setup.tokens
-    return elements * each * (2 + _recomputed(setup)) + _merged_bytes(setup)
+    return elements * each * (2 + _again(setup)) + _merged_bytes(setup)
 
 
 def _elementwise_bytes(setup: Setup) -> float:
@@ -293,7 +294,7 @@ def _elementwise_bytes(setup: Setup) -> float:
     backward += gated[1] * mlp
     if _full(setup):
         backward += 8 * block.hidden
-    per_token = forward * (1 + _recomputed(setup)) + backward
+    per_token = forward * (1 + _again(setup)) + backward
     return per_token * block.layers * setup.tokens
 
 
@@ -311,13 +312,17 @@ def _scored_tokens(setup: Setup) -> float:
 
 def _head_flops(setup: Setup) -> float:
     """Logits forward and backward; a head in tiles computes them again."""
-    uses = 2 + _full(setup) + (setup.stack.loss_head == "chunked")
+    if setup.scores:
+        return 0.0
+    uses = setup.further_passes + 2 + _full(setup) + (setup.stack.loss_head == "chunked")
     return 2 * _head_parameters(setup) * uses * _scored_tokens(setup)
 
 
 def _head_bytes(setup: Setup) -> float:
     """Traffic of a logit: float32 copies and their gradients, or tiles that stay small."""
     stack = setup.stack
+    if setup.scores:
+        return 0.0
     each = 12 if stack.loss_head in ("chunked", "fused") else 24 if stack.kernel_loss else 36
     each += 16 if stack.loss_head in ("full_shifted", "full_upcast") else 0
     return each * setup.block.vocab * _scored_tokens(setup)
@@ -327,7 +332,7 @@ def _kernels(setup: Setup) -> float:
     fused = sum((setup.stack.fused_norm, setup.stack.fused_rope, setup.stack.fused_mlp))
     layer = LAYER_KERNELS * (1 - 0.22 * fused)
     adapters = 0 if _full(setup) else ADAPTER_KERNELS * len(setup.lora_targets)
-    return setup.block.layers * (layer + adapters) * (3 + _recomputed(setup))
+    return setup.block.layers * (layer + adapters) * (3 + _again(setup))
 
 
 def _trained(setup: Setup) -> int:

@@ -20,8 +20,7 @@ LEARNT: Mapping[str, str] = {
     "blocks of max_length, so there are fewer or more blocks than rows",
     "dpo": "its rows have a chosen and a rejected answer; both pass through the model at once",
     "kto": "its rows have single answers, each labelled good or bad",
-    "reward": "a model that scores answers; both of a pair pass through it at once, and its "
-    "memory is counted with the head of words, which it has not",
+    "reward": "a model that scores answers; both of a pair pass through it at once",
 }
 TEXT_BLOCK = 2048
 PACKS_FILLED = 0.95

@@ -20,8 +20,12 @@ BUS_SHARE = 0.63
 """The same over PCIe between devices that read each other's memory: 20 of 31.5 GB/s."""
 STAGED_SHARE = 0.32
 """The same where every byte goes through host memory: 8 to 12 of 31.5 GB/s."""
+NETWORK_SHARE = 0.88
+"""The same over a network between machines: 11 of the 12.5 GB/s of 100 Gbps, 45 of 50 of 400."""
 MESHED = ("nvlink", "xgmi", "hccs")
 """Links that go from one device to one other."""
+MIDDLE = 2 ** (-1 / 16)
+"""Rows of up to so many characters have this share of them: the length before is 2^(1/8) less."""
 SECONDS_PER_HOUR = 3600
 RELATIVE = Rates(
     matrix_flops_per_second=200e12,
@@ -49,10 +53,9 @@ class Clock:
         """Seconds of an optimizer step; None where a rate or the layers are unknown.
 
         Every row counts as `length` tokens, or as `max_length`. `relative` has other rates where
-        these are unknown, and times preferences without their reference's pass: good for nothing
-        but comparing two specs.
+        these are unknown: good for nothing but comparing two specs.
         """
-        if self.shape is None or not (relative or spec.method.stage in ("sft", "pretrain")):
+        if self.shape is None:
             return None
         setup = setup_of(spec, self.model, self.shape, whole=True)
         if setup is None:
@@ -117,17 +120,30 @@ def _of_this(measured: Measured | None, device: Device) -> Measured | None:
 def usual_length(spec: Spec, data: Dataset) -> int:
     """Tokens a row of a micro-batch has on average, padding included: never more than max_length.
 
-    Alone a row has its own length. Together rows have that of the longest, which is taken to grow
-    from the average to the longest of all as rows are added: half of the way for two.
+    Together rows have the length of the longest of them, which is what as many rows drawn at random
+    have at most, on average over all draws. Where the lengths of rows are not known, it is taken to
+    grow from the average to the longest of all as rows are added: half of the way for two.
     """
     longest = spec.data.max_length
     if not (data.rows and data.total_chars and data.longest_row_chars):
         return longest
-    average = data.total_chars / data.rows / data.longest_row_chars
-    most = max(data.longest_row_tokens, 1)
-    alone = min(longest, math.ceil(average * most))
-    together = spec.training.per_device_train_batch_size
+    together = spec.training.per_device_train_batch_size * spec.method.sequences_per_row
+    most = max(data.longest_row_tokens, 1) / data.longest_row_chars
+    if data.length_counts:
+        return min(longest, math.ceil(_longest_of(together, data, longest / most) * most))
+    alone = min(longest, math.ceil(data.total_chars / data.rows * most))
     return min(longest, math.ceil(longest - (longest - alone) / together))
+
+
+def _longest_of(draws: int, data: Dataset, cut_chars: float) -> float:
+    """Characters of the longest of so many rows drawn at random, each cut at `cut_chars`."""
+    total = sum(rows for _, rows in data.length_counts)
+    expected, below = 0.0, 0
+    for chars, rows in data.length_counts:
+        share = ((below + rows) / total) ** draws - (below / total) ** draws
+        expected += share * min(chars * MIDDLE, cut_chars)
+        below += rows
+    return expected
 
 
 def _energy_kwh(devices: tuple[Device, ...], seconds: float | None) -> float | None:
@@ -152,6 +168,21 @@ def _slowest_link_gbs(facts: Facts, used: tuple[Device, ...]) -> float | None:
     of them at once, because each goes to another device.
     """
     places = {place for place, device in enumerate(facts.devices) if device in used}
+    inside = _slowest_inside_gbs(facts, places)
+    each = len(facts.devices) // facts.machines or 1
+    spanned = {place // each for place in places}
+    if len(spanned) < 2:
+        return inside
+    # A ring of ranks leaves each machine once, over its network.
+    network = None if facts.network_gbs is None else facts.network_gbs * NETWORK_SHARE
+    alone = len(places) == len(spanned)
+    if network is None or (inside is None and not alone):
+        return None
+    return network if inside is None else min(inside, network)
+
+
+def _slowest_inside_gbs(facts: Facts, places: set[int]) -> float | None:
+    """The same over the links that devices of one machine have."""
     between = [link for link in facts.links if set(link.devices) <= places]
     rates = [(link, _attained(link)) for link in between]
     known = [(link, gbs) for link, gbs in rates if gbs is not None]

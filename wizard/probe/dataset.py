@@ -17,7 +17,7 @@ from engine.spec import STAGE_FORMAT, STAGE_OF, all_labelled, wrong_stage
 from wizard import paths
 from wizard.facts import Dataset
 from wizard.probe import hubset
-from wizard.probe.lengths import TURN_TOKENS, most_tokens
+from wizard.probe.lengths import TURN_TOKENS, Lengths, most_tokens
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
 
@@ -69,6 +69,7 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
         longest_row_tokens=count.longest_row_tokens,
         most_turns=count.most_turns,
         total_chars=count.total_chars,
+        length_counts=count.lengths.counts(),
         problems=tuple(count.problems),
         warnings=tuple(count.labels.warnings(data)),
         first_rows=tuple(count.first_rows),
@@ -216,6 +217,7 @@ class _Count:
     longest_row_tokens: int = 0
     most_turns: int = 0
     total_chars: int = 0
+    lengths: Lengths = field(default_factory=Lengths)
     problems: list[Problem] = field(default_factory=list)
     labels: _Labels = field(default_factory=lambda: _Labels())
     first_rows: list[Mapping[str, object]] = field(default_factory=list)
@@ -247,6 +249,7 @@ class _Count:
     def _measure(self, row: Sequence[str]) -> None:
         chars = sum(map(len, row))
         self.total_chars += chars
+        self.lengths.add(chars)
         self.longest_row_chars = max(self.longest_row_chars, chars)
         content = "\n".join(row).encode("utf-8")
         self.longest_row_bytes = max(self.longest_row_bytes, len(content))

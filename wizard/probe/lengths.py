@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import string
+from collections import Counter
 
 TURN_TOKENS = 8
 """Marks a chat template puts around a turn: ChatML and Llama 3 have five, some models more."""
@@ -26,3 +28,24 @@ def most_tokens(text: bytes) -> int:
     prose = SOLID.sub(b"", text) if solid else text
     rest = len(prose.translate(None, LETTERS))
     return len(text) - len(prose) + rest + -(-(len(prose) - rest) // 2)
+
+
+class Lengths:
+    """How many rows there are of which length, in a few dozen numbers for any number of rows."""
+
+    PER_DOUBLING = 8.0
+    """Lengths that are told apart between one and its double: 9 % from one to the next."""
+
+    def __init__(self) -> None:
+        self._rows: Counter[int] = Counter()
+
+    def add(self, chars: int) -> None:
+        """Count a row."""
+        self._rows[math.ceil(self.PER_DOUBLING * math.log2(max(1, chars)))] += 1
+
+    def counts(self) -> tuple[tuple[int, int], ...]:
+        """(characters, rows of up to so many that are longer than those before it)."""
+        return tuple(
+            (math.floor(2 ** (step / self.PER_DOUBLING)), rows)
+            for step, rows in sorted(self._rows.items())
+        )

@@ -13,9 +13,6 @@ from wizard.prompts.talk import Talk
 from wizard.screens.verbs import Verbs
 from wizard.steps import Chosen, Walk
 
-if TYPE_CHECKING:
-    pass
-
 POLL_SECONDS = 0.5
 REVIEW_HELP = (
     "The script is the run: its folder is written as shown, and run.sh is started in a session of "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from wizard.language import said, said_problem
 from wizard.problem import Problem
 
 BACK, LEAVE, HELP = "b", "q", "?"
@@ -35,7 +36,8 @@ class Talk:
         """
         while True:
             try:
-                typed = self.read(f"{question} [{default}]: " if default else f"{question}: ")
+                asked = said(question)
+                typed = self.read(f"{asked} [{default}]: " if default else f"{asked}: ")
             except EOFError:
                 raise Leave from None
             match typed.strip():
@@ -59,11 +61,11 @@ class Talk:
     ) -> str:
         """The number of an option as text, or one of the keys, which are told with what they do."""
         for number, option in enumerate(options, start=1):
-            self.say(f"{number}. {option}")
+            self.say(f"{number}. {said(option)}")
         numbers = {str(number) for number in range(1, len(options) + 1)}
-        further = [f"{key} {what}" for key, what in (keys or {}).items()]
-        first = f"Choose 1-{len(options)}" if len(options) > 1 else "Choose 1"
-        question = ", ".join([first, *further, f"{BACK} to go back"])
+        further = [f"{key} {said(what)}" for key, what in (keys or {}).items()]
+        first = said(f"Choose 1-{len(options)}" if len(options) > 1 else "Choose 1")
+        question = ", ".join([first, *further, said(f"{BACK} to go back")])
         while True:
             chosen = self.ask(question, default, help_text=help_text)
             if chosen in numbers or chosen in (keys or {}):
@@ -72,4 +74,4 @@ class Talk:
 
     def refuse(self, problem: Problem) -> None:
         """Say what is wrong, where, and how to put it right."""
-        self.say(f"({problem.severity}) {problem}")
+        self.say(f"({said(problem.severity)}) {said_problem(problem)}")

@@ -14,6 +14,7 @@ from wizard.dashboard.fields import number
 from wizard.dashboard.finding import Finding
 from wizard.dashboard.state import RankState, RunState
 from wizard.dashboard.view import View
+from wizard.language import said, said_title, said_value, used
 from wizard.report.plots import plot
 
 MOST_RANKS = 64
@@ -53,10 +54,10 @@ def page(view: View, plan: object, result: object, versions: Mapping[str, str | 
         _decisions(plan),
         _parts(plan),
         _environment(state, plan, versions),
-        f"<p>Written by tunewright {_text(__version__)}.</p>",
+        f"<p>{_text(said(f'Written by tunewright {__version__}.'))}</p>",
     ]
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<!DOCTYPE html>\n<html lang="{used().replace("_", "-")}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{name}</title><style>{STYLE}</style></head><body>\n"
@@ -69,9 +70,16 @@ def _text(value: object) -> str:
     return html.escape(wording.one_line(value))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: bool = True) -> str:
-    """Cells are plain text; all but the first column are numbers, unless said otherwise."""
+def _table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], numeric: bool = True, labels: bool = True
+) -> str:
+    """Cells are plain text; all but the first column are numbers, unless said otherwise.
+
+    The first column has labels, else names of settings, whose values stay as they are too.
+    """
     kind = ' class="n"' if numeric else ""
+    head = [said_title(title) for title in head]
+    rows = [(said(first), *map(said_value, others)) for first, *others in rows] if labels else rows
     lines = [
         "<tr>"
         + "".join(f"<{tag}{kind if i else ''}>{_text(c)}</{tag}>" for i, c in enumerate(cells))
@@ -83,7 +91,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: bool = T
 
 
 def _section(title: str, content: str) -> str:
-    return f"<h2>{_text(title)}</h2>{content}" if content else ""
+    return f"<h2>{_text(said(title))}</h2>{content}" if content else ""
 
 
 def _outcome(state: RunState) -> str:
@@ -117,11 +125,11 @@ def _against(view: View, result: object) -> str:
         for one in compared(view.state, view.plan, result)
     ]
     head = ("", "predicted", "measured", "error")
-    note = (
-        "<p>error: how far measured is above (+) or below (-) predicted, in percent of predicted. "
-        "With padding, the rows of a batch count as long as its longest, as in the prediction.</p>"
+    note = said(
+        "error: how far measured is above (+) or below (-) predicted, in percent of predicted. "
+        "With padding, the rows of a batch count as long as its longest, as in the prediction."
     )
-    return _section("Predicted and measured", _table(head, rows) + note)
+    return _section("Predicted and measured", f"{_table(head, rows)}<p>{_text(note)}</p>")
 
 
 def _plots(state: RunState) -> str:
@@ -148,11 +156,15 @@ def _curve(rows: Sequence[Any], name: str, unit: float = 1) -> list[tuple[float,
 
 def _findings(findings: Sequence[Finding]) -> str:
     lines = [
-        f'<tr><td class="{finding.severity}">{_text(finding.severity)}</td>'
-        f"<td>{_text(finding.line())}</td></tr>"
+        f'<tr><td class="{finding.severity}">{_text(said(finding.severity))}</td>'
+        f"<td>{_text(said(finding.line()))}</td></tr>"
         for finding in findings
     ]
-    text = f"<table>{''.join(lines)}</table>" if lines else "<p>Nothing was found wrong.</p>"
+    text = (
+        f"<table>{''.join(lines)}</table>"
+        if lines
+        else f"<p>{_text(said('Nothing was found wrong.'))}</p>"
+    )
     return _section("Health", text)
 
 
@@ -164,7 +176,8 @@ def _ranks(view: View) -> str:
     if not rows:
         return ""
     left = len(order) - len(rows)
-    more = f"<p>{left:,} further ranks are not listed: these are the slowest.</p>" if left else ""
+    told = said(f"{left:,} further ranks are not listed: these are the slowest.")
+    more = f"<p>{_text(told)}</p>" if left else ""
     return _section("Ranks", _table(head, rows) + more)
 
 
@@ -192,11 +205,12 @@ def _listed(value: object) -> list[Mapping[str, Any]]:
 
 def _decisions(plan: object) -> str:
     rows = [
-        (str(d.get("setting", "")), _value(d.get("value")), str(d.get("reason", "")))
+        (str(d.get("setting", "")), _value(d.get("value")), said(str(d.get("reason", ""))))
         for d in _listed(_mapping(plan).get("decisions"))
     ]
     return _section(
-        "Plan", _table(("setting", "value", "reason"), rows, numeric=False) if rows else ""
+        "Plan",
+        _table(("setting", "value", "reason"), rows, numeric=False, labels=False) if rows else "",
     )
 
 

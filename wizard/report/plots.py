@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from wizard.language import said
+
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 26
 TICKS = 4
@@ -39,10 +41,10 @@ def plot(title: str, points: Sequence[Point], dots: Sequence[Point] = ()) -> str
         for step in (low_x + (high_x - low_x) * part / TICKS for part in range(TICKS + 1))
         for x, _ in (place((step, low)),)
     )
-    name = html.escape(title)
+    name = html.escape(said(title))
     return (
         f'<figure><figcaption>{name}</figcaption><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{name} over the steps">{grid}{steps}'
+        f'aria-label="{name}">{grid}{steps}'
         f'<polyline points="{line}"/>{marks}</svg></figure>'
     )
 

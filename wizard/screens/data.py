@@ -450,7 +450,7 @@ class DataPage(Page[Data]):
 
     def _show_problems(self) -> None:
         table = self.query_one("#bad", Rows)
-        lines = [wording.one_line(text) for text, _ in problems(self._told, self._dataset)]
+        lines = [wording.one_line(said(text)) for text, _ in problems(self._told, self._dataset)]
         table.show(lines, min(table.highlighted or 0, max(len(lines) - 1, 0)))
         dropped = self._dataset.dropped_rows if self._dataset else 0
         name_box(self.query_one("#problems"), f"Problems ({dropped:,} rows dropped)", "e edits")

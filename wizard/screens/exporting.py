@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from wizard.facts import Facts
+from wizard.language import said
 from wizard.steps import Chosen
 from wizard.widgets.page import Page
 from wizard.widgets.picker import Choice, Picker, matching
@@ -61,7 +62,7 @@ class Export:
         from wizard.formats.exporting import RUNS
 
         about = {**RUNS, **dict.fromkeys(OTHERS, PEERS)}
-        choices = [Choice(value=one, line=f"{one:<13} {about[one]}") for one in about]
+        choices = [Choice(value=one, line=f"{one:<13} {said(about[one])}") for one in about]
 
         def chosen(form: str | None) -> None:
             if form in about:
@@ -89,7 +90,7 @@ class Export:
                 self._ask(form, tuple(others), {**known, name: text})
 
         title = f"{form}: {name}"
-        self.page.app.push_screen(Prompt(title, Content(about), suggestion, wrong), answered)
+        self.page.app.push_screen(Prompt(title, Content(said(about)), suggestion, wrong), answered)
 
     def _make(self, form: str, known: Mapping[str, str]) -> None:
         from wizard.formats.exporting import Target, check
@@ -128,7 +129,7 @@ class Export:
                 where = Path(text).expanduser().absolute()
                 self.page.ask(lambda: self.verbs.write(exported, where), self._tell, "writing it")
 
-        shown = Content("\n".join([about, *left[:MOST_LEFT], *_more(left)]))
+        shown = Content("\n".join(map(said, [about, *left[:MOST_LEFT], *_more(left)])))
         title = f"Export as {exported.main}"
         self.page.app.push_screen(Prompt(title, shown, suggestion, wrong), answered)
 

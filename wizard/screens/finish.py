@@ -122,7 +122,8 @@ def measured_table(state: RunState, details: Mapping[str, Any]) -> Content:
         Column(title="measured", right=True),
         Column(title="error", right=True),
     )
-    head, *body = lines(columns, rows, 76)
+    named = [(said(name), *rest) for name, *rest in rows]
+    head, *body = lines(columns, named, 76)
     return Content("\n").join([Content.styled(head, "$foreground-muted"), *map(Content, body)])
 
 

@@ -29,6 +29,8 @@ FITS = "fits"
 MOST_FITS = 12
 """Models whose fit is looked up at a time: those that may be seen."""
 WAITING = "..."
+PLACEHOLDER = "search, a folder or a hub id"
+SUGGESTED = "Enter takes the demo's model, which is on this machine; or type, or mark one."
 NONE_MATCHES = "No listed model matches. Enter reads what is typed, as a folder or a hub id."
 COLUMNS = (
     Column(title="fit"),
@@ -117,7 +119,7 @@ class ModelPage(Page[Model]):
     ) -> None:
         super().__init__()
         self._verbs = verbs
-        self._given = name or (model.name if model else None) or suggested or ""
+        self._given = name or (model.name if model else "")
         self._typed = self._given if model else None
         self._model = model
         self._read_at_once = name is not None and model is None
@@ -135,7 +137,7 @@ class ModelPage(Page[Model]):
         """Name, the models that match, and what is known of the marked one."""
         yield Input(
             wording.one_line(self._given),
-            placeholder=said("search, a folder or a hub id"),
+            placeholder=wording.one_line(self._suggested or "") or said(PLACEHOLDER),
             id="model",
             compact=True,
             select_on_focus=False,
@@ -150,6 +152,8 @@ class ModelPage(Page[Model]):
         """Start in the field, with what is known already."""
         self.query_one(Rows).can_focus = False
         self.query_one(Input).focus()
+        if self._suggested and not self._given:
+            self.message.hint(SUGGESTED)
         if self._model is not None:
             self._show(self._model)
         elif self._read_at_once:
@@ -263,7 +267,7 @@ class ModelPage(Page[Model]):
         """The marked model, once something was searched; else what was typed."""
         typed = self.query_one(Input).value.strip()
         if not self._searched and typed == wording.one_line(self._given):
-            return self._given
+            return self._given or self._suggested or ""
         marked = self.query_one(Rows).highlighted
         if not _is_path(typed) and marked is not None and marked < len(self._listed):
             return self._listed[marked].name
@@ -271,7 +275,7 @@ class ModelPage(Page[Model]):
 
     def _list(self, known: tuple[KnownModel, ...]) -> None:
         self._known = known
-        self._searched = self._searched or not self._given
+        self._searched = self._searched or not (self._given or self._suggested)
         if self._model is not None:
             self._describe(self._model)
         self._offer()
@@ -334,6 +338,9 @@ class ModelPage(Page[Model]):
 
     def _show(self, model: Model) -> None:
         self._model = model
+        named = self.query_one(Input)
+        if not named.value.strip() and not self._searched:
+            self._given, named.value = model.name, wording.one_line(model.name)
         self._describe(model)
 
     def _describe(self, model: Model) -> None:

@@ -8,6 +8,7 @@ from textual.content import Content
 
 from wizard import wording
 from wizard.answers import Answers, Preset
+from wizard.language import said
 from wizard.presets import NAME, NEVER
 from wizard.screens.telling import OF_ROWS
 from wizard.widgets.picker import Choice, Picker, matching
@@ -19,15 +20,15 @@ SAVE = " save"
 
 def picker(presets: Sequence[Preset], answers: Answers) -> Picker:
     """Asks for a preset, or for saving one."""
-    rows = [Choice(value=SAVE, line="save what is fixed now as a preset of your own")]
+    rows = [Choice(value=SAVE, line=said("save what is fixed now as a preset of your own"))]
     rows += [
-        Choice(value=one.name, line=f"{one.name:<26} {one.title}", words=one.description)
+        Choice(value=one.name, line=f"{one.name:<26} {said(one.title)}", words=one.description)
         for one in presets
     ]
     known = {one.name: one for one in presets}
 
     def detail(name: str) -> Content:
-        return about(known[name]) if name in known else Content(_fixed(kept(answers)))
+        return about(known[name]) if name in known else Content(said(_fixed(kept(answers))))
 
     return Picker("Presets", matching(rows), hint="qlora 24gb ...", detail=detail)
 
@@ -35,15 +36,16 @@ def picker(presets: Sequence[Preset], answers: Answers) -> Picker:
 def about(preset: Preset) -> Content:
     """What a preset is for, and what it fixes."""
     goal = f"goal {preset.goal}; " if preset.goal else ""
-    said = wording.one_line(f"{goal}{_fixed(preset.settings)}")
-    return Content("\n".join([wording.one_line(preset.description or preset.title), said]))
+    fixes = wording.one_line(said(f"{goal}{_fixed(preset.settings)}"))
+    what = wording.one_line(said(preset.description or preset.title))
+    return Content(f"{what}\n{fixes}")
 
 
 def told(preset: Preset, answers: Answers) -> str:
     """What loading it came to; the user's own settings win, which is said."""
     own = [name for name in preset.settings if name in answers.settings]
     kept_own = f"; yours stay: {', '.join(own)}" if own else ""
-    return wording.one_line(f"{preset.name}: {_fixed(preset.settings)}{kept_own}")
+    return wording.one_line(f"{preset.name}: {said(_fixed(preset.settings) + kept_own)}")
 
 
 def kept(answers: Answers) -> dict[str, object]:
@@ -62,7 +64,7 @@ def prompt(presets: Sequence[Preset], answers: Answers) -> Prompt:
         return f"there is a preset {text} already: choose another name" if text in names else None
 
     about_it = f"goal {answers.goal}; {_fixed(kept(answers))}"
-    return Prompt("Save a preset: its name", Content(wording.one_line(about_it)), "", wrong)
+    return Prompt("Save a preset: its name", Content(wording.one_line(said(about_it))), "", wrong)
 
 
 def made(name: str, answers: Answers) -> Preset:

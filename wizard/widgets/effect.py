@@ -9,7 +9,7 @@ from textual.content import Content
 
 from wizard import wording
 from wizard.language import said
-from wizard.widgets.memory import made_of, margin
+from wizard.widgets.memory import fits, made_of
 from wizard.widgets.message import problem_line
 from wizard.widgets.plans import eta_seconds, values_of
 from wizard.widgets.table import Column, counted, lines
@@ -33,7 +33,11 @@ def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
         ),
         ("speed", *_both(before, now, lambda p: wording.speed(p.tokens_per_second)), _batch(now)),
         ("steps", *_both(before, now, lambda p: wording.count(p.steps)), ""),
-        ("time", *_both(before, now, lambda p: wording.duration(eta_seconds(p))), "predicted"),
+        (
+            "time",
+            *_both(before, now, lambda p: wording.duration(eta_seconds(p))),
+            said("predicted"),
+        ),
         ("disk", *_both(before, now, lambda p: wording.gib(p.memory.disk_bytes)), _free(facts)),
     ]
     columns = (
@@ -42,7 +46,8 @@ def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
         Column(title="now", right=True),
         Column(title="", flexible=True),
     )
-    head, *body = lines(columns, rows, max(width, 40))
+    named = [(said(name), *rest) for name, *rest in rows]
+    head, *body = lines(columns, named, max(width, 40))
     changes = ", ".join(_changed(before, now)) or said("nothing")
     changed = Content(wording.one_line(f"{said('changed')}  {changes}"))
     problems = [problem_line(problem) for problem in now.problems]
@@ -56,9 +61,8 @@ def _both(before: Plan, now: Plan, number: Callable[[Plan], str]) -> tuple[str, 
 
 def _room(plan: Plan, bar: int) -> str:
     memory = plan.memory
-    said = ", ".join(filter(None, ("fits" if plan.fits else "does not fit", margin(plan))))
-    budget = f"of {wording.gib(memory.device_budget_bytes)}"
-    return " ".join(filter(None, (budget, made_of(memory, bar), said)))
+    budget = said(f"of {wording.gib(memory.device_budget_bytes)}")
+    return " ".join(filter(None, (budget, made_of(memory, bar), fits(plan))))
 
 
 def _batch(plan: Plan) -> str:

@@ -48,9 +48,14 @@ def margin(plan: Plan) -> str:
 def budget_line(plan: Plan, width: int = 26) -> str:
     """Predicted against budget on one line, with a bar."""
     memory = plan.memory
-    used = wording.gib_of(memory.device_bytes, memory.device_budget_bytes)
-    said = ", ".join(filter(None, ("fits" if plan.fits else "does not fit", margin(plan))))
-    return " ".join(filter(None, (used, made_of(memory, width), said)))
+    used = said(wording.gib_of(memory.device_bytes, memory.device_budget_bytes))
+    return " ".join(filter(None, (used, made_of(memory, width), fits(plan))))
+
+
+def fits(plan: Plan) -> str:
+    """Whether it fits, and by how much: `fits, 11.2 GiB free`."""
+    told = ("fits" if plan.fits else "does not fit", margin(plan))
+    return said(", ".join(filter(None, told)))
 
 
 def made_of(memory: Memory, width: int) -> str:
@@ -77,9 +82,13 @@ def parts_table(memory: Memory, width: int) -> str:
     largest = max((part.bytes for part in memory.parts), default=1) or 1
     cells = 10 if width >= ROOM_FOR_BARS else 4
     rows = [
-        (part.name, wording.gib(part.bytes), _mark(part.name) * round(cells * part.bytes / largest))
+        (
+            said(part.name),
+            wording.gib(part.bytes),
+            _mark(part.name) * round(cells * part.bytes / largest),
+        )
         for part in memory.parts
     ]
-    total = ("total", wording.gib(memory.device_bytes), "")
+    total = (said("total"), wording.gib(memory.device_bytes), "")
     moment = [said(f"the peak is in {memory.moment}")] if memory.moment else []
     return "\n".join([*lines(columns, [*rows, total], width)[1:], *moment])

@@ -130,7 +130,7 @@ def _batch(plan: Plan) -> str:
 
 def _fit_and_margin(plan: Plan) -> str:
     over = plan.memory.over_bytes
-    return f"{fit_word(plan)} +{_gib(over)}" if over > 0 else fit_word(plan)
+    return f"{said(fit_word(plan))} +{_gib(over)}" if over > 0 else fit_word(plan)
 
 
 def _tokens(plan: Plan) -> str:
@@ -328,7 +328,8 @@ def _section_of_two(
     title: str, heads: tuple[str, str], rows: Sequence[tuple[str, str, str]], width: int
 ) -> list[Content]:
     wide = Column(title="", flexible=True, keep_end=True)
-    named = [("", *heads), *rows] if any(heads) else rows
+    told = [(_indented(name), *numbers) for name, *numbers in rows]
+    named = [("", *heads), *told] if any(heads) else told
     aligned = lines((Column(title=""), wide, wide), named, max(width, 40))[1:]
     titled = [Content(""), Content.styled(said(title), "$primary")] if title else []
     return [*titled, *map(Content, aligned)]

@@ -14,11 +14,13 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from wizard import wording
-from wizard.language import said, said_value
+from wizard.language import said, said_title, said_value
 from wizard.widgets.panel import redraw
 from wizard.wording import cells as cell_len
 
 GAP = 2
+NAMED = frozenset({"name", "run", "folder", "model", "architecture", "system"})
+"""Labels of what others named: one word there is a name, whatever it means elsewhere."""
 SHORTEST = 8
 """Cells that a flexible column keeps at least."""
 
@@ -45,7 +47,7 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
     is ever cut.
     """
     table = [
-        [said(column.title) for column in columns],
+        [said_title(column.title) for column in columns],
         *([_cell(c, cell) for c, cell in zip(columns, row, strict=True)] for row in rows),
     ]
     widths = [max(cell_len(row[i]) for row in table) for i in range(len(columns))]
@@ -55,7 +57,7 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
         shown.remove(optional.pop())
     for i in shown:
         if columns[i].flexible and over > 0:
-            kept = max(widths[i] - over, cell_len(said(columns[i].title)), SHORTEST)
+            kept = max(widths[i] - over, cell_len(said_title(columns[i].title)), SHORTEST)
             over -= widths[i] - kept
             widths[i] = kept
     return [_line([(columns[i], row[i], widths[i]) for i in shown]) for row in table]
@@ -86,8 +88,9 @@ def pairs(rows: Sequence[tuple[str, object]]) -> Content:
     labels = [said(label) for label, _ in rows]
     width = max(map(cell_len, labels), default=0)
     parts: list[Content] = []
-    for label, (_, value) in zip(labels, rows, strict=True):
-        shown = Content(wording.one_line(said_value(str(value))))
+    for label, (key, value) in zip(labels, rows, strict=True):
+        named = key in NAMED and " " not in str(value)
+        shown = Content(wording.one_line(str(value) if named else said_value(str(value))))
         head = f"{wording.padded(label, width)}  "
         parts.append(Content.assemble((head, "$foreground-muted"), shown))
     return Content("\n").join(parts)

@@ -24,8 +24,8 @@ exec swift rlhf \
   --loss_type=sigmoid \
   --num_train_epochs=3.0 \
   --max_steps=-1 \
-  --per_device_train_batch_size=1 \
-  --gradient_accumulation_steps=16 \
+  --per_device_train_batch_size=8 \
+  --gradient_accumulation_steps=2 \
   --learning_rate=5e-06 \
   --lr_scheduler_type=cosine \
   --weight_decay=0.0 \
@@ -33,10 +33,10 @@ exec swift rlhf \
   --optim=adamw_torch_fused \
   --seed=42 \
   --logging_steps=1 \
-  --save_steps=235 \
+  --save_steps=82 \
   --save_total_limit=2 \
   --ddp_timeout=1800 \
-  --gradient_checkpointing=false \
+  --gradient_checkpointing=true \
   --adam_beta1=0.9 \
   --adam_beta2=0.999 \
   --adam_epsilon=1e-08 \

@@ -26,12 +26,25 @@ def loss_of(
     tape: Tape, setup: Setup, hidden: Tensor, weight: Tensor
 ) -> tuple[Tensor, Buffer | None]:
     """The loss, as one float32 with a graph behind it, and what the caller keeps beside it."""
+    if setup.scores:
+        return scored(tape, setup, hidden, weight), None
     head = setup.stack.loss_head
     if head == "chunked" or setup.preference != "none":
         return chunked(tape, setup, hidden, weight), None
     if head == "fused":
         return fused(tape, setup, hidden, weight), None
     return full(tape, setup, hidden, weight)
+
+
+def scored(tape: Tape, setup: Setup, hidden: Tensor, weight: Tensor) -> Tensor:
+    """A score for every token, of which the last of each row counts (a reward model's head)."""
+    tokens = linear(tape, hidden, weight, setup.block.hidden)
+    size = tokens.size
+
+    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
+        return [tape.buffer(size)]
+
+    return tape.apply(setup.rows, tokens.width, (tokens,), (), backward)
 
 
 def chunked(tape: Tape, setup: Setup, hidden: Tensor, weight: Tensor) -> Tensor:

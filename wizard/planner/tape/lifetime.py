@@ -22,6 +22,7 @@ PARTS = 2
 """Copies of a layer's experts while they are stacked: gate and up apart, and joined."""
 
 
+@lru_cache(maxsize=4096)
 def loading(setup: Setup) -> int:
     """Bytes on a rank's device when most of the weights are there, and those just being made.
 
@@ -62,6 +63,7 @@ def evaluation(setup: Setup) -> int:
     return sum(always) + found.inputs + passing
 
 
+@lru_cache(maxsize=4096)
 def saving(setup: Setup) -> int:
     """Bytes while shares are gathered, tensor by tensor, on their way to rank 0's host.
 

@@ -149,6 +149,11 @@ class Setup:
     lora_targets: tuple[str, ...] = MATRICES
     preference: Literal["none", "model", "adapter", "precomputed"] = "none"
     """DPO and where its reference log-probabilities come from; rows are pairs then."""
+    single_answers: bool = False
+    """KTO: a preference whose rows are single answers; each passes once more beside another's
+    prompt, without gradients, and so does the reference."""
+    scores: bool = False
+    """A reward model: pairs, and a head of one score in place of the head of words."""
     world_size: int = 1
     strategy: Strategy = "single"
     offload: Literal["none", "optimizer", "parameters"] = "none"
@@ -189,7 +194,14 @@ class Setup:
     @property
     def rows(self) -> int:
         """Sequences of one forward pass."""
-        return self.micro_batch * (1 if self.preference == "none" else 2)
+        pairs = self.scores or (self.preference != "none" and not self.single_answers)
+        return self.micro_batch * (2 if pairs else 1)
+
+    @property
+    def further_passes(self) -> int:
+        """Passes over the rows without gradients: of the reference, and of KTO's other prompts."""
+        held = self.preference in ("model", "adapter")
+        return (1 + 2 * held) if self.single_answers else int(held)
 
     @property
     def tokens(self) -> int:

@@ -138,9 +138,9 @@ def _largest(setup: Setup) -> int:
     if setup.method == "full":
         tensors = [*widths.values(), *expert_sizes(block)]
         return max(block.vocab * block.hidden, *(i * o for i, o in tensors))
-    tensors = [max(i, o) * rank for i, o in widths.values()]
-    tensors += [rows * columns for factors in expert_factors(setup) for rows, columns in factors]
-    return max(tensors, default=0)
+    sizes = [max(i, o) * rank for i, o in widths.values()]
+    sizes += [rows * columns for factors in expert_factors(setup) for rows, columns in factors]
+    return max(sizes, default=0)
 
 
 def _frozen(setup: Setup, states: States) -> int:

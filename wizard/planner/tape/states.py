@@ -63,7 +63,7 @@ class States:
 
 def states(setup: Setup) -> States:
     """Everything that is there from step to step."""
-    matrices, others = list(_matrices(setup.block)), list(_others(setup.block))
+    matrices, others = list(_matrices(setup.block)), list(_others(setup))
     parameters = _elements(matrices) + _elements(others)
     weights = _weights(setup, matrices, others) + _rotary_buffers(setup.block)
     full = setup.method == "full"
@@ -90,7 +90,7 @@ def states(setup: Setup) -> States:
 def weight_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
     """(bytes, how many) of the tensors the base model is made of."""
     other, width = other_bytes(setup), DTYPE_BYTES[setup.weight_dtype]
-    for group in _others(setup.block):
+    for group in _others(setup):
         yield group.elements * other, group.copies
     for group in _matrices(setup.block):
         if setup.method != "qlora":
@@ -112,7 +112,7 @@ def optimizer_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
     """(bytes, how many) of the optimizer's states."""
     full, kind = setup.method == "full", setup.stack.optimizer
     width = DTYPE_BYTES[setup.weight_dtype if full else setup.stack.adapter_dtype]
-    trained = [*_matrices(setup.block), *_others(setup.block)] if full else _adapters(setup)
+    trained = [*_matrices(setup.block), *_others(setup)] if full else _adapters(setup)
     for group in trained:
         if kind in ("adamw_fused", "adamw_foreach"):
             yield group.elements * width, 2 * group.copies
@@ -132,11 +132,14 @@ def _matrices(block: Block) -> Iterator[Group]:
         yield Group(rows=width_out, columns=width_in, copies=block.layers)
 
 
-def _others(block: Block) -> Iterator[Group]:
+def _others(setup: Setup) -> Iterator[Group]:
     """Embeddings, head, routed experts, norms and biases."""
+    block = setup.block
     words = Group(rows=block.vocab, columns=block.hidden, copies=1, embedding=True)
     yield words
-    if not block.tied:
+    if setup.scores:
+        yield Group(rows=1, columns=block.hidden, copies=1)
+    elif not block.tied:
         yield Group(rows=block.vocab, columns=block.hidden, copies=1)
     for rows, columns in expert_sizes(block):
         yield Group(rows=rows, columns=columns, copies=block.layers)
@@ -191,7 +194,8 @@ def _inputs(setup: Setup) -> int:
     """
     masked = setup.padded and setup.attention == "sdpa"
     pairs = setup.masks * setup.rows * setup.length**2 if masked else 0
-    return 3 * 8 * setup.tokens + pairs
+    both = 2 if setup.single_answers else 1
+    return both * (3 * 8 * setup.tokens + pairs)
 
 
 def _optimizer(setup: Setup, trained: list[Group], width: int) -> int:

@@ -178,7 +178,9 @@ class _Model:
         self.decoder = Decoder(tape, setup)
         self.embedding = tape.parameter(words, other, trainable=full)
         self.head = self.embedding
-        if not block.tied:
+        if setup.scores:
+            self.head = tape.parameter(block.hidden, other, trainable=True)
+        elif not block.tied:
             self.head = tape.parameter(words, other, trainable=full)
         self.norm = tape.parameter(block.hidden, other, trainable=full)
         self.layers: list[Layer] = [

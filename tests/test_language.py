@@ -1,0 +1,261 @@
+"""Languages: the catalogues are whole, texts are found in them, and names are left alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import polib
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.texts import TEMPLATE, template
+from wizard import language, wording
+from wizard.cli import main
+from wizard.language import CATALOGUES, FRAGMENT, PLACE, Catalogue, languages
+from wizard.problem import Problem, ProblemError
+
+OTHERS = languages()[1:]
+BETWEEN = "between texts"
+CHINESE = re.compile("[\u4e00-\u9fff]")
+
+
+@pytest.fixture
+def chinese() -> Iterator[None]:
+    language.use("zh_CN")
+    yield
+    language.use(language.ENGLISH)
+
+
+def entries(name: str) -> list[polib.POEntry]:
+    return list(polib.pofile(str(CATALOGUES / f"{name}.po")))
+
+
+def catalogue(name: str) -> Catalogue:
+    return Catalogue(entries(name))
+
+
+def keys(file: polib.POFile) -> set[tuple[str, str, str | None]]:
+    return {(entry.msgid, entry.msgid_plural, entry.msgctxt) for entry in file}
+
+
+def test_the_template_holds_every_text_of_the_source() -> None:
+    """`python -m tests.texts` writes it anew."""
+    assert keys(polib.pofile(str(TEMPLATE))) == keys(template())
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_catalogue_translates_every_text(name: str) -> None:
+    found = polib.pofile(str(CATALOGUES / f"{name}.po"))
+    assert keys(found) == keys(polib.pofile(str(TEMPLATE)))
+    for entry in found:
+        said = entry.msgstr or entry.msgstr_plural.get(0, "")
+        assert said, f"no translation of {entry.msgid!r}"
+        assert not entry.fuzzy, entry.msgid
+        assert {*PLACE.findall(said)} <= {*PLACE.findall(entry.msgid)}, entry.msgid
+        assert all(c.isprintable() or c == "\n" for c in said), entry.msgid
+        percents = re.findall(r"%(?:\(\w+\))?[sr]", entry.msgid)
+        assert sorted(re.findall(r"%(?:\(\w+\))?[sr]", said)) == sorted(percents), entry.msgid
+
+
+WHOLE_TEXTS = [
+    entry
+    for entry in entries("zh_CN")
+    if PLACE.search(entry.msgid) and len(PLACE.sub("", entry.msgid)) > 24
+]
+VALUES = st.sampled_from(["17", "3.5 GiB", "Qwen/Qwen3-8B", "/data/rows.jsonl", "learning_rate"])
+CHINESE_TEXTS = catalogue("zh_CN")
+
+
+@given(st.sampled_from(WHOLE_TEXTS), st.lists(VALUES, min_size=10, max_size=10))
+@settings(max_examples=150, deadline=None)
+def test_a_text_keeps_the_values_that_stand_in_it(entry: polib.POEntry, values: list[str]) -> None:
+    english = PLACE.sub(lambda place: values[int(place[1])], entry.msgid)
+    translated = entry.msgstr or entry.msgstr_plural[0]
+    said = CHINESE_TEXTS.said(english)
+    for number in PLACE.findall(translated):
+        assert values[int(number)] in said, english
+    assert translated == entry.msgid or CHINESE.search(said), english
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_a_text_of_somebody_else_passes_as_it_is(text: str) -> None:
+    assert CHINESE_TEXTS.said(f"/data/{text}") == f"/data/{text}"
+    assert CHINESE_TEXTS.value(text.replace(" ", "_")).isprintable() == text.isprintable()
+
+
+SAID: Mapping[str, str] = {
+    "fits, 11.2 GiB free": "放得下，剩余 11.2 GiB",
+    "1 row": "1 条样本",
+    "1,024 devices": "1,024 个设备",
+    "Plans (3 of 9 fit)   goal: [quality]  fastest": (
+        "方案（9 个中 3 个放得下）   目标：[质量优先]  最快"
+    ),
+    "LoRA r16 bf16, ZeRO-3, optimizer on the host on 4 devices": (
+        "LoRA r16 bf16，ZeRO-3，优化器在主机，4 个设备"
+    ),
+    "row 3: 12 tokens, cut from 44, 5 learnt (42 %)": (
+        "第 3 行：12 个 token，由 44 截断而来，其中 5 个参与学习（42 %）"
+    ),
+    "(!) no news for 12 s; last: training": "(!) 已 12 s 没有消息；最后：训练中",
+    "changes with 50,000 rows or more: 64": "变化条件：50,000 条或更多样本：64",
+}
+
+
+@pytest.mark.parametrize("english", SAID)
+def test_texts_that_are_joined_are_said_piece_by_piece(english: str) -> None:
+    assert CHINESE_TEXTS.said(english) == SAID[english]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Data",
+        "Model",
+        "free",
+        "none",
+        "Checks",
+        "quality/assurance",
+        "a picture of b",
+        "plan",
+        "resume",
+    ],
+)
+def test_a_name_that_is_also_a_text_stays_a_name(name: str, chinese: None) -> None:
+    from wizard.widgets.table import Column, lines, pairs
+
+    assert name in pairs([("folder", name)]).plain
+    columns = (Column(title="name", names=True), Column(title="fits"))
+    assert lines(columns, [(name, "yes")], 60)[1].split("  ")[0] == name
+    assert name in language.said(f"no run named {name!r}")
+    assert language.said_problem(Problem(what="no such file", where=name)).startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "expected"),
+    [
+        ([], {}, "en"),
+        ([], {"LANG": "C.UTF-8"}, "en"),
+        ([], {"LANG": "zh_CN.UTF-8"}, "zh_CN"),
+        ([], {"LANG": "zh_SG.UTF-8"}, "zh_CN"),
+        ([], {"LANG": "zh_CN.UTF-8", "LC_ALL": "en_US.UTF-8"}, "en"),
+        ([], {"LANG": "de_DE.UTF-8"}, "en"),
+        ([], {"LANG": "en_US.UTF-8", "LANGUAGE": "fr:zh_CN:en"}, "zh_CN"),
+        ([], {"LANG": "zh_CN.UTF-8", "TUNEWRIGHT_LANG": "en"}, "en"),
+        (["--lang", "zh"], {"TUNEWRIGHT_LANG": "en"}, "zh_CN"),
+        (["plan", "--lang=zh-Hans"], {}, "zh_CN"),
+        (["run", "--lang", "zh", "--", "--lang", "en"], {}, "zh_CN"),
+    ],
+)
+def test_the_nearest_word_about_the_language_decides(
+    arguments: list[str], environment: dict[str, str], expected: str
+) -> None:
+    assert language.wanted(arguments, environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"), [(["--lang", "xx"], {}), ([], {"TUNEWRIGHT_LANG": "xx"})]
+)
+def test_a_language_that_is_not_there_is_refused(
+    arguments: list[str], environment: dict[str, str]
+) -> None:
+    with pytest.raises(ProblemError, match="no language `xx`") as refused:
+        language.wanted(arguments, environment)
+    assert refused.value.problem.exit_code == 2
+
+
+def test_adding_a_language_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copy(CATALOGUES / "zh_CN.po", tmp_path / "eo.po")
+    monkeypatch.setattr(language, "CATALOGUES", tmp_path)
+    assert languages() == ("en", "eo")
+    assert language.wanted(["--lang", "eo"], {}) == "eo"
+
+
+def test_english_reads_no_catalogue() -> None:
+    code = (
+        "import sys; from wizard.cli import main; main(['presets', 'list']);"
+        "assert 'polib' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    try:
+        main(arguments)
+    except SystemExit:
+        pass
+    finally:
+        language.use(language.ENGLISH)
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+PLAN = ("plan", "--machine", "L40S", "--model", "Qwen/Qwen3-0.6B", "--data")
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    file = tmp_path / "Data.jsonl"
+    turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    file.write_text((json.dumps({"messages": turns}) + "\n") * 30, encoding="utf-8")
+    return str(file)
+
+
+def test_programs_and_files_read_the_same_in_every_language(
+    capsys: pytest.CaptureFixture[str], rows: str
+) -> None:
+    for option in ("--json", "--dry-run"):
+        english = told(capsys, *PLAN, rows, option, "--name", "r")
+        assert told(capsys, "--lang", "zh", *PLAN, rows, option, "--name", "r") == english
+
+
+def test_commands_speak_chinese_and_leave_names_alone(
+    capsys: pytest.CaptureFixture[str], rows: str
+) -> None:
+    plan = told(capsys, *PLAN, rows, "--lang", "zh")
+    assert "单个 rank 的预测内存" in plan
+    assert "learning_rate = " in plan
+    assert rows in plan
+    assert max(map(wording.cells, plan.splitlines()[1:])) <= max(80, len(rows) + 40)
+    expected = {
+        ("data", "check", rows): "条样本",
+        ("probe", "--machine", "8xH100-SXM"): "互联组",
+        ("model", "show", "Qwen/Qwen3-8B", "--machine", "L40S"): "许可证",
+        ("runs",): "中没有任务",
+        ("runs", "rename", "a", "b"): "没有叫 'a' 的任务",
+        ("--help",): "显示这台机器能怎样训练",
+        ("plan", "--help"): "怎样的方案算更好",
+        ("plan", "--nonsense"): "没有选项 --nonsense",
+        ("settings", "show", "lora_rank"): "适配器的秩",
+        ("doctor",): "项失败",
+    }
+    for arguments, word in expected.items():
+        assert word in told(capsys, "--lang", "zh", *arguments), arguments
+
+
+@given(st.text(alphabet="ab ,。（中文字）", max_size=80), st.integers(4, 40))
+def test_wrapped_text_keeps_to_its_width_and_loses_nothing(text: str, width: int) -> None:
+    lines = wording.wrapped(text, width)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    words = re.findall("[ab]+", text)
+    longest = max(map(len, words), default=0) + 8
+    assert all(wording.cells(line) <= max(width, longest) for line in lines) or "。" in text
+
+
+@given(st.text(max_size=40), st.integers(2, 30))
+def test_cut_text_takes_no_more_cells_than_there_are(text: str, width: int) -> None:
+    assert wording.cells(wording.cut(text, width)) <= width
+    assert wording.cells(wording.shorten(text, width)) <= width
+
+
+def test_fragments_are_words_that_nobody_is_called() -> None:
+    words = {entry.msgid for entry in entries("zh_CN") if entry.msgctxt == FRAGMENT}
+    assert not words & {"Data", "Model", "Plan", "run", "data", "model", "plan"}
