@@ -91,10 +91,10 @@ def test_g02_a_driver_that_never_answers_is_waited_for_no_longer_than_said(
     driver(HANGS, tmp_path, monkeypatch)
     monkeypatch.setattr(preflight, "devices_here", lambda kind: devices.devices_here(kind, 1.0))
     file = tmp_path / "spec.toml"
-    wanted = spec(parallel={"strategy": "single", "device_kind": "cuda", "num_devices": 1})
+    wanted = spec(parallel={"device_kind": "cuda"})
     files = script.render(plan(wanted), name="r", python="/python", facts=facts(), written="today")
     file.write_text(files["spec.toml"])
-    assert preflight.main([str(file), "--ranks", "1"]) == EXIT_NO_DEVICES
+    assert preflight.main([str(file), "--ranks", "2"]) == EXIT_NO_DEVICES
     said = capsys.readouterr().err
     assert said.startswith("the driver of the cuda devices did not answer within 1 s: ")
     assert said.count("\n") == 1
@@ -174,7 +174,7 @@ def test_g07_a_place_of_the_mouse_that_is_no_text_is_dropped_and_keys_go_on() ->
     pressed: list[Message] = []
     terminal = Terminal.__new__(Terminal)
     terminal.fileno, terminal._debug, terminal.exit_event = reads, False, threading.Event()
-    terminal.process_message = pressed.append  # type: ignore[method-assign]
+    terminal.process_message = pressed.append  # type: ignore[assignment]
     thread = threading.Thread(target=terminal.run_input_thread, daemon=True)
     thread.start()
 

@@ -10,7 +10,7 @@ from tests.runner.waiting import until
 from wizard.dashboard.state import RunState
 from wizard.runner.follow import Follower
 
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 480.0
 
 
 def follow_to(folder: Path, condition: Callable[[RunState], Any]) -> RunState:

@@ -20,7 +20,8 @@ def test_a_smoke_test_tells_memory_beside_the_plan_and_leaves_the_run_to_be_star
     world: Path, tmp_path: Path
 ) -> None:
     words = [
-        *("--model", world / "tiny", "--data", world / "rows.jsonl", "--runs", tmp_path),
+        *("--model", str(world / "tiny"), "--data", str(world / "rows.jsonl")),
+        *("--runs", str(tmp_path)),
         *("--name", "tried", "--set", "max_length=64", "--set", "method=lora"),
         *("--set", "max_steps=50", "--no-history", "--smoke", "--yes", "--json"),
     ]

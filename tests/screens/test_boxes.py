@@ -256,12 +256,19 @@ STATES: dict[str, Callable[[], RunState]] = {
 }
 
 
-async def test_every_state_of_health_is_told_as_it_was(snapshot: Any) -> None:
-    """The verdict on the screen and the fault finder's words, for each state."""
+@pytest.mark.parametrize(
+    "size",
+    [(80, 24), pytest.param((140, 40), marks=pytest.mark.wide)],
+    ids=["80x24", "140x40"],
+)
+async def test_every_state_of_health_is_told_as_it_was(
+    size: tuple[int, int], snapshot: Any
+) -> None:
+    """The whole screen and the fault finder's words, for each state."""
     world = World(run=FollowedRun(run_with()))
     app = dashboard(world)
     told = []
-    async with app.run_test(size=(140, 40)) as pilot:
+    async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: "Ranks (4 of 4)" in shown(app))
         screen = app.screen
         assert isinstance(screen, Dashboard)
@@ -269,8 +276,8 @@ async def test_every_state_of_health_is_told_as_it_was(snapshot: Any) -> None:
             world.run.state = make()
             screen.action_log_of()
             await until(pilot, lambda: screen.state == world.run.state)
-            (line,) = [row for row in shown(app).split("\n") if "health" in row]
-            told.append(f"== {name}\n{line[line.index('health') :].rstrip(' │')}")
+            await rest(pilot)
+            told.append(f"== {name}\n{shown(app)}")
             told.append(findings_text(screen.view.findings).plain)
     assert "\n".join(told) == snapshot
 

@@ -59,6 +59,8 @@ def state_word(rank: RankState, shown: Shown) -> str:
         return f"FAILED {rank.failure.failure}"
     if rank.rank in shown.state.stale:
         return "SILENT"
+    if rank.xid:
+        return f"XID {rank.xid:.0f}"
     phase = rank.phase or ""
     share = shown.shares.get(rank.rank, 1.0)
     if phase == "training" and share > SLOW_SHARE:
