@@ -328,7 +328,8 @@ def said_problem(problem: Problem) -> str:
     if _catalogue is None:
         return str(problem)
     colon, begin, end = map(_catalogue.mark, (": ", " (", ")"))
-    where = f"{said_value(problem.where)}{colon}" if problem.where else ""
+    place = said(problem.where) if " " in problem.where else problem.where
+    where = f"{place}{colon}" if place else ""
     fix = f"{begin}{said(problem.fix)}{end}" if problem.fix else ""
     return f"{where}{said(problem.what)}{fix}"
 
