@@ -35,6 +35,11 @@ if [ "$NNODES" -gt 1 ]; then
   mkdir -p -- "./$NAME/node-0/checkpoints" || fail 73 "cannot make $NAME in $PWD"
 fi
 mkdir -p -- "$FOLDER" || fail 73 "cannot make $FOLDER in $PWD"
+# What lies there is run. In a place that all may write to, another user may have been first.
+for folder in "$FOLDER" "./$NAME" "./$NAME/node-0" "$FOLDER/run.sh"; do
+  [ ! -e "$folder" ] || [ -O "$folder" ] ||
+    fail 73 "$PWD/${folder#./} belongs to another user: start in a folder of your own"
+done
 cd -- "$FOLDER" || exit 73
 [ -e checkpoints ] || [ "${NODE_RANK:-0}" -eq 0 ] || ln -s ../node-0/checkpoints checkpoints ||
   fail 73 "cannot write in $PWD"
