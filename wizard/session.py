@@ -32,7 +32,9 @@ def save(answers: Answers | None) -> None:
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = {"schema": SCHEMA, "answers": dataclasses.asdict(answers)}
+    given = dataclasses.asdict(answers)
+    given["named_by_preset"] = sorted(answers.named_by_preset)
+    document = {"schema": SCHEMA, "answers": given}
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".session-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as written:
@@ -94,6 +96,7 @@ def _parsed(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **settings,
         "devices": None if devices is None else tuple(devices),
+        "named_by_preset": frozenset(map(str, given.get("named_by_preset", ()))),
         "policy": _policy(given.get("policy", {})),
     }
 

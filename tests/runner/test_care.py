@@ -325,7 +325,7 @@ def test_logs_follow_a_growing_file_and_the_next_attempt_s(tmp_path: Path) -> No
 def test_logs_of_a_run_without_any_are_one_sentence(
     make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make("r")
+    (make("r") / "launch.json").write_text("{}")
     assert main(["logs", "r", "--rank", "3"]) == 1
     assert "rank 3 has written nothing yet" in capsys.readouterr().err
 

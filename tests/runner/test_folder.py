@@ -60,7 +60,7 @@ def test_a_root_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ProblemError, match="part of the path is a file") as raised:
         create(FILES, root=tmp_path / "file" / "runs", name="run")
-    assert "--output" in str(raised.value)
+    assert "--runs" in str(raised.value)
 
 
 def test_a_read_only_root_is_one_sentence() -> None:

@@ -146,7 +146,7 @@ def test_what_is_on_the_machine_comes_first_and_the_table_follows(tmp_path: Path
     assert {one.name for one in search(known, "qwen3 8b")} >= {"Qwen/Qwen3-8B"}
     assert matching(known, "Qwen/Qwen3-8B")[0].name == "Qwen/Qwen3-8B"
     assert sibling("mistralai/Mistral-7B-v0.3") is None
-    assert sibling("meta-llama/Llama-3.1-8B") is None
+    assert sibling("meta-llama/Llama-3.1-8B") == "meta-llama/Llama-3.1-8B-Instruct"
 
 
 def test_the_fit_of_a_model_is_that_of_a_real_plan() -> None:

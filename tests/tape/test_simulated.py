@@ -78,7 +78,7 @@ def test_an_adapter_on_fewer_matrices_needs_less() -> None:
     [
         ({"architecture": "olmo2"}, "olmo2"),
         ({"architecture": None}, "architecture is unknown"),
-        ({"parameters": 9 * 10**9}, "size of this qwen3"),
+        ({"parameters": 9 * 10**9}, "of this qwen3"),
     ],
 )
 def test_what_is_not_simulated_has_formulas_and_says_so(change: dict[str, Any], said: str) -> None:
