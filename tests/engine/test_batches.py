@@ -41,7 +41,7 @@ def test_a_run_resumed_within_an_epoch_goes_on_with_the_rows_that_are_left(ranks
 
         def _run_epoch(self, *, epoch: int) -> None:
             loader = DataLoader(
-                range(40),  # type: ignore[arg-type]
+                range(40),
                 batch_size=2,
                 sampler=self._get_train_sampler(),  # type: ignore[attr-defined]
             )

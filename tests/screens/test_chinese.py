@@ -13,6 +13,7 @@ from tests.screens.pages import PAGES
 from tests.screens.stage import RUN, FollowedRun, OnePage, World, rest, shown, until
 from tests.screens.test_pictures import settle
 from tests.screens.test_walk import reach
+from tests.tiers import spread
 from wizard import language, wording
 from wizard.app import TunewrightApp
 from wizard.planner import plans as real_plans
@@ -87,8 +88,10 @@ async def test_enter_leads_all_the_way_in_chinese(size: tuple[int, int]) -> None
         assert language.said(step.value) in lines[0], step
 
 
-@pytest.mark.parametrize("page", ["hardware", "plan", "tune", "run"])
-@pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
+@pytest.mark.parametrize("page", spread(["plan", "hardware", "tune", "run"], every=2))
+@pytest.mark.parametrize(
+    "size", spread([((80, 24),), ((140, 40),)], every=2, ids=["80x24", "140x40"])
+)
 def test_page_looks_as_it_did_in_chinese(
     page: str, size: tuple[int, int], snap_compare: Callable[..., bool]
 ) -> None:

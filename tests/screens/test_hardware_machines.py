@@ -10,6 +10,7 @@ import pytest
 
 from tests.screens import machines, values
 from tests.screens.stage import OnePage, rest, shown, until
+from tests.tiers import spread
 from wizard.facts import Facts
 from wizard.screens.hardware import HardwarePage
 from wizard.steps import Machine
@@ -18,7 +19,7 @@ SIZES = [(80, 24), (140, 40)]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "140x40"])
-@pytest.mark.parametrize("name", machines.RECORDED)
+@pytest.mark.parametrize("name", spread(machines.RECORDED, every=4))
 def test_the_page_of_a_machine_looks_as_it_did(
     name: str, size: tuple[int, int], snap_compare: Callable[..., bool]
 ) -> None:

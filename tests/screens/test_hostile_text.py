@@ -7,13 +7,14 @@ from textual.widgets import Input
 
 from tests.screens import hostile
 from tests.screens.stage import OnePage, rest, shown, until
+from tests.tiers import spread
 from wizard.dashboard.screen import Dashboard
 from wizard.widgets.page import Page
 
 SIZES = [(60, 16), (20, 5), (200, 60)]
 
 
-@pytest.mark.parametrize("page", hostile.PAGES)
+@pytest.mark.parametrize("page", spread(hostile.PAGES, every=4))
 async def test_foreign_text_breaks_no_page_at_any_size(page: str) -> None:
     app = OnePage(hostile.PAGES[page])
     async with app.run_test(size=(80, 24)) as pilot:

@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from tests.screens.pages import PAGES
 from tests.screens.stage import OnePage, rest, until
+from tests.tiers import spread
 from wizard.dashboard.screen import Dashboard
 
 SLOW = pytest.mark.slow
@@ -42,7 +43,7 @@ async def settle(pilot: Pilot[Any], keys: tuple[str, ...] = ()) -> None:
     "size",
     [pytest.param((80, 24), id="80x24"), pytest.param((140, 40), id="140x40", marks=SLOW)],
 )
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", spread(PAGES, every=2))
 def test_page_looks_as_it_did(
     page: str, size: tuple[int, int], snap_compare: Callable[..., bool]
 ) -> None:
@@ -54,7 +55,7 @@ def test_page_looks_as_it_did(
     "size",
     [pytest.param((80, 24), id="80x24"), pytest.param((140, 40), id="140x40", marks=SLOW)],
 )
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", spread(STATES, every=3))
 def test_what_keys_open_looks_as_it_did(
     state: str, size: tuple[int, int], snap_compare: Callable[..., bool]
 ) -> None:

@@ -37,7 +37,7 @@ def blocks(draw: st.DrawFn) -> Block:
         qk_norm=draw(st.booleans()),
         window=draw(st.sampled_from([0, 100])),
         full_every=draw(st.sampled_from([0, 2, 3])),
-        family=family,
+        family=family,  # type: ignore[arg-type]
         **(draw(experts()) if family == "llama" and draw(st.booleans()) else {}),
     )
 
