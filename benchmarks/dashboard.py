@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from engine.events import decode, encode
 from wizard.app import TunewrightApp
 from wizard.commands.verbs import verbs

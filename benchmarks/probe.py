@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from wizard.probe import accelerators, running, torchview
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,12 +8,15 @@ sensors are not in it.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 STEPS = 2000
 STEPS_A_SECOND = 10

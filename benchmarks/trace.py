@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import random
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -22,6 +23,8 @@ from typing import Any
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from engine.spec import Spec
 from engine.trace import trace

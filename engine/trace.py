@@ -134,6 +134,9 @@ def _on_meta(spec: Spec, folder: Path) -> Any:
         first = str(error).strip().partition("\n")[0]
         raise UntraceableError(f"{folder}: transformers makes no model of it: {first}") from None
     model.config.use_cache = False
+    text = model.config.get_text_config()
+    if text.pad_token_id is None:  # a model that scores looks for it, as training gives it one
+        text.pad_token_id = model.config.pad_token_id = 0
     model.train()
     return model
 

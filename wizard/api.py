@@ -418,7 +418,7 @@ def write_run(
     """
     from wizard.runner.folder import create
 
-    return create(render(plans, plan, facts, name, policy), root=root, name=name)
+    return create(render(plans, plan, facts, name, policy), root=root.absolute(), name=name)
 
 
 def start(folder: Path, *options: str) -> LaunchRecord:
@@ -430,7 +430,7 @@ def start(folder: Path, *options: str) -> LaunchRecord:
     from wizard.runner import launch
 
     command = configuration.read().notify_command
-    return launch.start(folder, *options, notify=command)
+    return launch.start(folder.absolute(), *options, notify=command)
 
 
 def watch(folder: Path, every: float = 0.5) -> Iterator[RunState]:

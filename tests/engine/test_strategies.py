@@ -198,15 +198,8 @@ def trained(
         if case in two
     }
     train_together([run.folder for run in broken.values()], 2, "--resume")
-    singles = {ALONE[method]: one[method, 2] for method in {method for _, method, _ in two}}
-    if each == 1:
-        broken = {
-            case: damaged(two[case], again / f"{case[0]} damaged", file, cut=cut)
-            for case, (file, cut) in DAMAGED.items()
-            if case in two
-        }
-    train_together([run.folder for run in broken.values()], 2, "--resume")
-    singles = {ALONE["full"]: one["full", 2]}
+    methods = {"full"} if each == 1 else {method for _, method, _ in two}
+    singles = {ALONE[method]: one[method, 2] for method in methods}
     killed = with_kills({**singles, **two}, made, each)
     return Trained(two=two, one=one, killed=killed, fewer=fewer, damaged=broken)
 

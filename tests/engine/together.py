@@ -54,7 +54,9 @@ def keep_rows() -> None:
     whole = Trainer.training_step
 
     def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        rows = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
+        ids = inputs["input_ids"]
+        real = inputs.get("attention_mask", ids.new_ones(ids.shape))  # rows joined in one have none
+        rows = zip(ids.tolist(), real.tolist(), strict=True)
         told = [[token for token, is_real in zip(*row, strict=True) if is_real] for row in rows]
         file = Path(f"rows-{attempt()}-{os.environ['RANK']}.jsonl")
         with file.open("a", encoding="ascii") as lines:
