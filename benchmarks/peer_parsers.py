@@ -150,4 +150,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit("python benchmarks/peer_parsers.py FOLDER")
     main(Path(sys.argv[1]))

@@ -198,7 +198,7 @@ def trained(
         if case in two
     }
     train_together([run.folder for run in broken.values()], 2, "--resume")
-    methods = {"full"} if each == 1 else {method for _, method, _ in two}
+    methods: set[Method] = {"full"} if each == 1 else {method for _, method, _ in two}
     singles = {ALONE[method]: one[method, 2] for method in methods}
     killed = with_kills({**singles, **two}, made, each)
     return Trained(two=two, one=one, killed=killed, fewer=fewer, damaged=broken)
