@@ -146,8 +146,7 @@ def _micro_terms(setup: Setup, rates: Rates) -> dict[str, float]:
         "loss head": _head_flops(setup) / flops + _head_bytes(setup) / memory,
     }
     launches = _kernels(setup) * LAUNCH_SECONDS
-    terms["kernel launches"] = max(0.0, launches - sum(terms.values()))
-    return terms
+    return {**terms, "kernel launches": max(0.0, launches - sum(terms.values()))}
 
 
 def _full(setup: Setup) -> bool:
