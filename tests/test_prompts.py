@@ -168,8 +168,11 @@ def test_a_plan_is_explained_and_another_goal_ranks_anew() -> None:
 
 
 def test_a_plan_that_does_not_fit_is_refused() -> None:
-    _, script = walk([*[""] * 5, "2", "q"], world(), plans=lambda facts, answers: values.PLANS)
-    assert " over " in script.text
+    at = next(n for n, one in enumerate(values.PLANS, start=1) if not one.fits)
+    answers = [*[""] * 5, str(at), "q"]
+    _, script = walk(answers, world(), plans=lambda facts, answers: values.PLANS)
+    assert "does not fit: +" in script.text
+    assert "Step 5" not in script.text
 
 
 def test_a_setting_is_fixed_by_any_of_its_names_and_nonsense_is_refused() -> None:

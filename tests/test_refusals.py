@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from wizard.cli import main
-from wizard.facts import Model, module_name
-from wizard.planner.refusals import absent_modules
+from wizard.facts import Dataset, Model, module_name
+from wizard.planner.refusals import absent_modules, too_many_dropped
 
 LLAMA = Model(
     name="m",
@@ -127,3 +128,14 @@ def test_a_dry_run_as_json_has_every_file_of_the_run(
         assert main([command, *HERE, "--data", rows, "--dry-run", "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert {"run.sh", "spec.toml", "plan.json"} <= set(said["files"])
+
+
+def test_dropped_rows_are_a_share_of_the_files_whatever_an_epoch_takes_of_them() -> None:
+    """Ten times the rows by weight, or ten rows by a sample, drop no other share."""
+    once = Dataset(path="d.jsonl", rows=100, usable_rows=100, dropped_rows=5)
+    for rows in (1000, 10):
+        other = replace(once, rows=rows)
+        assert other.dropped_percent == once.dropped_percent == pytest.approx(100 * 5 / 105)
+        assert too_many_dropped(other, {}) is not None
+        assert too_many_dropped(other, {"max_dropped_percent": 5.0}) is None
+    assert Dataset(path="empty.jsonl").dropped_percent == 0

@@ -400,6 +400,17 @@ class Dataset:
     """What is odd about rows that can be used."""
     first_rows: tuple[Mapping[str, object], ...] = ()
 
+    @property
+    def rows_there(self) -> int:
+        """Usable rows of the files, each once, whatever an epoch takes of them."""
+        return self.rows if self.usable_rows is None else self.usable_rows
+
+    @property
+    def dropped_percent(self) -> float:
+        """Rows of the files that cannot be used, in percent of all."""
+        there = self.rows_there + self.dropped_rows
+        return 100 * self.dropped_rows / there if there else 0.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:

@@ -43,21 +43,16 @@ def target(named: str, *, force: bool, folder: bool = False) -> Path:
 
     Raises ProblemError for one that is there, without `force`, or whose folder is not.
     """
+    from wizard.presets import refuse_existing  # what reads presets takes long to load
+
     path = paths.expanded(named, "--output").absolute()
     if os.path.isdir(path):
         if folder:
             return path
         fix = "name a file in it"
         raise ProblemError(Problem(what="this is a folder", where=str(path), fix=fix, exit_code=2))
-    if os.path.lexists(path) and not force:
-        raise ProblemError(
-            Problem(
-                what="there is a file already",
-                where=str(path),
-                fix="name another, or add --force",
-                exit_code=2,
-            )
-        )
+    if not force:
+        refuse_existing(path)
     if not os.path.isdir(path.parent):
         raise ProblemError(
             Problem(

@@ -214,7 +214,7 @@ def _subject(facts: Facts) -> list[str]:
 
 def rows_of(data: Dataset) -> str:
     """Rows of an epoch, and how many there are where those are not the same."""
-    there = data.rows if data.usable_rows is None else data.usable_rows
+    there = data.rows_there
     if there == data.rows:
         return counted(data.rows, "row")
     return f"{counted(data.rows, 'row')} in an epoch, of {there:,} there"

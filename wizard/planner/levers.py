@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from engine.spec import LOWEST_RATE, PREFETCHED
+from engine.spec import LOWEST_RATE, PREFETCHED, setting_info
 from wizard.planner.ledger import Ledger
 
-USUAL: Mapping[str, tuple[Any, str]] = {
-    "packing": (False, "rows keep their own place in a batch; true wastes no token on padding"),
-    "padding_free": (False, "rows are padded to the longest of their batch; true joins them"),
-    "group_by_length": (False, "rows come in random order; true pads less where lengths differ"),
-    "adam_beta1": (0.9, "Adam's own"),
-    "adam_beta2": (0.999, "Adam's own; 0.95 follows large batches faster"),
-    "adam_epsilon": (1e-8, "Adam's own"),
-    "neftune_noise_alpha": (None, "no noise; 5 can make answers freer when rows are few"),
-    "activation_offloading": (False, "activations stay on the device, which is faster"),
-    "use_liger_kernel": (False, "the library's own layers; true needs liger-kernel and is faster"),
-    "torch_compile": (False, "starts at once; true pays where a run has hours of equal steps"),
-    "tf32": (None, "torch decides how float32 matrices are multiplied"),
-    "dataloader_num_workers": (0, "rows are tokens already: a batch is made in no time"),
-    "report_to": ("none", "`tunewright watch` shows a run; a tracker can be told too"),
+USUAL: Mapping[str, str] = {
+    "packing": "rows keep their own place in a batch; true wastes no token on padding",
+    "padding_free": "rows are padded to the longest of their batch; true joins them",
+    "group_by_length": "rows come in random order; true pads less where lengths differ",
+    "adam_beta1": "Adam's own",
+    "adam_beta2": "Adam's own; 0.95 follows large batches faster",
+    "adam_epsilon": "Adam's own",
+    "neftune_noise_alpha": "no noise; 5 can make answers freer when rows are few",
+    "activation_offloading": "activations stay on the device, which is faster",
+    "use_liger_kernel": "the library's own layers; true needs liger-kernel and is faster",
+    "torch_compile": "starts at once; true pays where a run has hours of equal steps",
+    "tf32": "torch decides how float32 matrices are multiplied",
+    "dataloader_num_workers": "rows are tokens already: a batch is made in no time",
+    "report_to": "`tunewright watch` shows a run; a tracker can be told too",
 }
-"""Setting → the value nearly every run has, and why."""
+"""Setting → why nearly every run has the value that the spec has for it."""
 OWN_CODE: Mapping[str, str] = {
     "loss": "the stage's own loss",
     "metric": "the stage's own metrics",
@@ -36,8 +35,8 @@ OWN_CODE: Mapping[str, str] = {
 
 def decide_levers(ledger: Ledger) -> None:
     """Every setting that is nobody else's to decide."""
-    for name, (value, reason) in USUAL.items():
-        ledger.decide(name, value, reason)
+    for name, reason in USUAL.items():
+        ledger.decide(name, setting_info(name).default, reason)
     for name, reason in OWN_CODE.items():
         ledger.decide(name, None, reason)
     _decide_dependent(ledger)

@@ -20,9 +20,7 @@ def too_many_dropped(data: Dataset, fixed: Mapping[str, Any]) -> Problem | None:
         return None
     default = DataTable.model_fields["max_dropped_percent"].default
     limit = float(fixed.get("max_dropped_percent", default))
-    usable = data.rows if data.usable_rows is None else data.usable_rows
-    rows = usable + data.dropped_rows
-    percent = 100 * data.dropped_rows / rows
+    rows, percent = data.rows_there + data.dropped_rows, data.dropped_percent
     if percent <= limit:
         return None
     first = f"; the first: {data.problems[0]}" if data.problems else ""

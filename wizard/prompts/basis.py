@@ -16,8 +16,6 @@ from wizard.steps import Data, Machine, Walk
 
 LISTED = 9
 """Models and files that are offered by number."""
-DROPPED, DROPPED_DEFAULT = "max_dropped_percent", 1.0
-"""The trainer's own."""
 MODEL_HELP = (
     "A model is a folder, or a hub id such as Qwen/Qwen3-8B. Words look for one in what is on this "
     "machine and in the shipped table; nothing is fetched before the run starts."
@@ -180,13 +178,13 @@ def _taken(
     talk: Talk,
 ) -> bool:
     """Whether this data is used; more bad rows than by chance are only left out when told to."""
-    from wizard.screens.telling import dropped_percent
+    from wizard.planner.refusals import too_many_dropped
+    from wizard.screens.telling import DROPPED
 
     if not found.rows:
         talk.refuse(Problem(what="no row can be used", where=found.path))
         return False
-    percent = dropped_percent(found)
-    too_many = percent > settings.get(DROPPED, DROPPED_DEFAULT)
+    too_many = too_many_dropped(found, settings) is not None
     take = "use this data"
     if too_many:
         take = f"go on without the {wording.counted(found.dropped_rows, 'row')} that cannot be used"
@@ -199,7 +197,7 @@ def _taken(
         assert there.path is not None
         _tell_rows(found, there.path, settings, verbs, talk)
     if choice == "1" and too_many:
-        chosen[DROPPED] = float(math.ceil(percent))
+        chosen[DROPPED] = float(math.ceil(found.dropped_percent))
     return choice == "1"
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from wizard import wording
-from wizard.answers import Answers, Goal
+from wizard.answers import Answers
 from wizard.problem import Problem, ProblemError
 from wizard.prompts.talk import Talk
+from wizard.screens.planned import GOALS, refusal
 from wizard.screens.verbs import Verbs
 from wizard.steps import Chosen, Walk, again
 
 if TYPE_CHECKING:
     from wizard.plan import Plan
 
-GOALS: tuple[Goal, ...] = get_args(Goal)
 PLAN_HELP = (
     "Every way to train here, the recommended one first; memory is predicted, per rank. A plan "
     "that does not fit cannot be taken."
@@ -30,7 +30,7 @@ TUNE_HELP = (
 def plan(walk: Walk, verbs: Verbs, talk: Talk, detail: Callable[[Plan], Sequence[str]]) -> Chosen:
     """The way to train; `detail` gives the lines that explain one."""
     assert walk.facts is not None, "plans are made after the machine was probed"
-    answers, marked = walk.answers, 1
+    answers = walk.answers
     while True:
         try:
             found = verbs.plans(walk.facts, answers)
@@ -41,8 +41,9 @@ def plan(walk: Walk, verbs: Verbs, talk: Talk, detail: Callable[[Plan], Sequence
         fitting = sum(one.fits for one in found)
         talk.say(f"{fitting} of {len(found)} plans fit; the goal is {answers.goal}.")
         keys = {"w": "for details of the first, w2 of the second", "g": "for another goal"}
-        keys.update({f"w{n}": "" for n in range(1, len(found) + 1)})
-        choice = _pick(found, keys, str(marked), talk)
+        keys |= {f"w{number}": "" for number in range(1, len(found) + 1)}
+        why = f"Why 1: {'; '.join(found[0].why)}." if found[0].why else ""
+        choice = talk.choose(list(map(sentence, found)), keys, after=why, help_text=PLAN_HELP)
         if choice == "g":
             answers = replace(answers, goal=GOALS[int(talk.choose(GOALS)) - 1])
         elif choice.startswith("w"):
@@ -51,7 +52,7 @@ def plan(walk: Walk, verbs: Verbs, talk: Talk, detail: Callable[[Plan], Sequence
         elif found[int(choice) - 1].fits:
             return Chosen(answers=answers, plan=found[int(choice) - 1], others=found)
         else:
-            talk.refuse(_refusal(found[int(choice) - 1]))
+            talk.refuse(refusal(found[int(choice) - 1]))
 
 
 def _fixed(answers: Answers, talk: Talk) -> Answers:
@@ -67,24 +68,9 @@ def _fixed(answers: Answers, talk: Talk) -> Answers:
             talk.refuse(error.problem)
 
 
-def _pick(found: Sequence[Plan], keys: dict[str, str], default: str, talk: Talk) -> str:
-    for number, one in enumerate(found, start=1):
-        talk.say(f"{number}. {sentence(one)}")
-    if found and found[0].why:
-        talk.say(f"Why 1: {'; '.join(found[0].why)}.")
-    told = ", ".join(f"{key} {what}" for key, what in keys.items() if what)
-    while True:
-        chosen = talk.ask(
-            f"Choose 1-{len(found)}, {told}, b to go back", default, help_text=PLAN_HELP
-        )
-        if chosen in keys or chosen in {str(n) for n in range(1, len(found) + 1)}:
-            return chosen
-        talk.say(f"There is no {chosen!r} here.")
-
-
 def sentence(one: Plan) -> str:
     """A plan as sentences that can be read aloud."""
-    from wizard.widgets.memory import fit_word
+    from wizard.widgets.memory import fit_word, margin
     from wizard.widgets.plans import eta_seconds
 
     memory = one.memory
@@ -92,20 +78,13 @@ def sentence(one: Plan) -> str:
     parts = [f"{one.title}. Fits: {fit_word(one)}. Memory {need} per rank."]
     if not one.fits:
         ways = f" Would fit: {'; or '.join(one.would_fit)}." if one.would_fit else ""
-        return f"{parts[0]} {_refusal(one).what}.{ways}"
+        lacks = refusal(one).what if memory.fits else margin(one)
+        return f"{parts[0]} {lacks}.{ways}"
     if one.tokens_per_second is not None:
         parts.append(f"{wording.count(one.tokens_per_second)} tokens per second.")
     if (left := eta_seconds(one)) is not None:
         parts.append(f"About {wording.duration(left)}.")
     return " ".join(parts)
-
-
-def _refusal(one: Plan) -> Problem:
-    errors = [problem for problem in one.problems if problem.severity == "error"]
-    if errors and one.memory.fits:
-        return errors[0]
-    lacking = wording.gib(one.memory.over_bytes)
-    return Problem(what=f"{one.title} is {lacking} over {one.memory.over_where}")
 
 
 def tune(walk: Walk, verbs: Verbs, talk: Talk) -> Chosen:
@@ -178,7 +157,7 @@ def _with(now: Chosen, name: str, text: str, walk: Walk, verbs: Verbs) -> Chosen
         what = f"with {name}={text} this way to train is not possible"
         raise ProblemError(Problem(what=what, fix="fix another value, or b for another plan"))
     if not changed.fits:
-        raise ProblemError(_refusal(changed))
+        raise ProblemError(refusal(changed))
     return Chosen(answers=answers, plan=changed, others=found)
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from wizard.language import said, said_problem
 from wizard.problem import Problem
 
-BACK, LEAVE, HELP = "b", "q", "?"
-
 
 class Back(Exception):  # noqa: N818 – an answer, not an error
     """The user goes back to the question before."""
@@ -57,15 +55,21 @@ class Talk:
         keys: Mapping[str, str] | None = None,
         *,
         default: str = "1",
+        after: str = "",
         help_text: str = "",
     ) -> str:
-        """The number of an option as text, or one of the keys, which are told with what they do."""
+        """The number of an option as text, or one of the keys, which are told with what they do.
+
+        A key for which nothing is said is taken and not told; `after` stands below the options.
+        """
         for number, option in enumerate(options, start=1):
             self.say(f"{number}. {said(option)}")
+        if after:
+            self.say(after)
         numbers = {str(number) for number in range(1, len(options) + 1)}
-        further = [f"{key} {said(what)}" for key, what in (keys or {}).items()]
+        further = [f"{key} {said(what)}" for key, what in (keys or {}).items() if what]
         first = said(f"Choose 1-{len(options)}" if len(options) > 1 else "Choose 1")
-        question = ", ".join([first, *further, said(f"{BACK} to go back")])
+        question = ", ".join([first, *further, said("b to go back")])
         while True:
             chosen = self.ask(question, default, help_text=help_text)
             if chosen in numbers or chosen in (keys or {}):

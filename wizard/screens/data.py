@@ -26,7 +26,6 @@ from wizard.screens.telling import (
     DataVerbs,
     Told,
     column_prompt,
-    dropped_percent,
     estimated,
     first_row,
     path_name,
@@ -52,8 +51,6 @@ LONGEST_DEFAULT = 2048
 HINT_READ = "Enter goes on to the plans. Letters are keys now; o or / names another file."
 PREVIEW = "tokens"
 MEMORY = "memory"
-DROPPED_DEFAULT = 1.0
-"""The trainer's own."""
 EXAMPLES = """What a row may look like (JSON Lines, JSON, CSV, Parquet; several files with commas):
 
 {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
@@ -332,13 +329,14 @@ class DataPage(Page[Data]):
         self.ask(lambda: self._verbs.read(path, settings), self._show, f"reading {path}")
 
     def _leave(self, dataset: Dataset) -> None:
+        from wizard.planner.refusals import too_many_dropped  # what it needs takes long to load
+
         report = self._told.report
-        percent = dropped_percent(dataset)
         if not dataset.rows:
             fix = "see the dropped rows"
             self.message.refuse(Problem(what="no row can be used", where=dataset.path, fix=fix))
-        elif percent > self._settings().get(DROPPED, DROPPED_DEFAULT):
-            self._ask_without(dataset, percent)
+        elif too_many_dropped(dataset, self._settings()) is not None:
+            self._ask_without(dataset)
         elif report is not None and not report["usable"]:
             self.message.refuse(Problem(what=str(report["reason"]), where=dataset.path))
         else:
@@ -348,8 +346,9 @@ class DataPage(Page[Data]):
         forgotten = self._forgotten - self._chosen.keys()
         self.dismiss(Data(dataset=dataset, settings=self._chosen, forgotten=forgotten))
 
-    def _ask_without(self, dataset: Dataset, percent: float) -> None:
+    def _ask_without(self, dataset: Dataset) -> None:
         """More rows are dropped than by chance: go on without them only when told to."""
+        percent = dataset.dropped_percent
         allowed = math.ceil(percent)
 
         def answered(choice: int | None) -> None:

@@ -12,6 +12,7 @@ from textual.content import Content
 
 from wizard.facts import Facts
 from wizard.language import said
+from wizard.machines import MOST
 from wizard.steps import Chosen
 from wizard.widgets.page import Page
 from wizard.widgets.picker import Choice, Picker, matching
@@ -81,8 +82,8 @@ class Export:
         (name, suggestion, about), *others = wanted
 
         def wrong(text: str) -> str | None:
-            if name == "nodes" and not (text.isdecimal() and 1 <= int(text) <= 64):
-                return "a number from 1 to 64"
+            if name == "nodes" and not (text.isdecimal() and 1 <= int(text) <= MOST):
+                return f"a number from 1 to {MOST}"
             return None if text else f"{form} wants {about}"
 
         def answered(text: str | None) -> None:

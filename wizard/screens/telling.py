@@ -66,12 +66,6 @@ class Told:
                 self.report, self.bars, self.rows = line, line["histogram"], line["rows"]
 
 
-def dropped_percent(dataset: Dataset) -> float:
-    """Rows that cannot be used, in percent of all."""
-    whole = dataset.rows + dataset.dropped_rows
-    return 100 * dataset.dropped_rows / whole if whole else 0.0
-
-
 def path_name(dataset: Dataset) -> str:
     """The last part of what the data is called."""
     return Path(dataset.path).name
