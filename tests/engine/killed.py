@@ -35,6 +35,8 @@ the checkpoint is marked, once it is; and when the model is written and not yet 
 SECONDS = 500
 SLOW_SECONDS = 0.05
 """What a micro-batch waits where torchrun is killed: its ranks live until the watch sees it."""
+REAPED_SECONDS = 30.0
+"""Until init has reaped what has no parent any more; a loaded machine takes its time."""
 PR_SET_PDEATHSIG = 1
 LIBRARIES = (
     *("datasets", "deepspeed", "deepspeed.ops.op_builder.all_ops", "peft.tuners.lora.bnb"),
@@ -124,7 +126,10 @@ def kills(number: int, ranks: int, steps: int, micro_batches: int, seed: int) ->
 
 
 def kill_all(runs: Iterable[tuple[Path, int, Kill]]) -> str:
-    """Start each run (folder, ranks), kill it, and resume it; what the one that does it printed."""
+    """Start each run (folder, ranks), kill it, and resume it; what the one that does it printed.
+
+    Fails where that one itself did not come to its end.
+    """
     cases = [[str(folder), ranks, asdict(kill)] for folder, ranks, kill in runs]
     done = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(cases)],
@@ -136,6 +141,7 @@ def kill_all(runs: Iterable[tuple[Path, int, Kill]]) -> str:
         timeout=SECONDS,
         check=False,
     )
+    assert done.returncode == 0, (done.returncode, done.stdout)
     return done.stdout
 
 
@@ -313,13 +319,14 @@ def killed(folder: str, ranks: int, kill: Kill) -> dict[str, Any]:
 
 def is_alive(group: int) -> bool:
     """Whether any process of a group that is to be gone still lives, which ends it."""
-    for _ in range(20):  # until init has reaped those whose parent is gone
-        try:
+    until = time.monotonic() + REAPED_SECONDS
+    try:
+        while time.monotonic() < until:
             os.killpg(group, 0)
-        except ProcessLookupError:
-            return False
-        time.sleep(0.1)
-    os.killpg(group, signal.SIGKILL)
+            time.sleep(0.1)
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
     return True
 
 
