@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -30,8 +31,9 @@ from wizard.runner.follow import Follower
 GIB = 1024**3
 FOLDED_EVENTS = 100_000
 OPENED_STEPS, OPENED_RANKS = 100_000, 8
-WATCHED = ((8, 30.0), (64, 30.0), (1024, 30.0))
-"""(ranks, seconds)."""
+PARTS = (
+    ("fold",), ("open",), ("watch", "8", "30"), ("watch", "64", "30"), ("watch", "1024", "30"),
+)  # fmt: skip
 WRITTEN_STEPS = 100
 """What a watched run has behind it,"""
 SIZE = (140, 40)
@@ -179,16 +181,19 @@ def timed_draws(screen: Dashboard) -> list[float]:
 
 
 def main(words: list[str]) -> None:
-    """Everything, or the one that is named."""
-    what = words[0] if words else ""
-    if what in ("", "fold"):
-        measure_fold()
-    if what in ("", "open"):
-        measure_open()
-    if what in ("", "watch"):
-        watched = ((int(words[1]), float(words[2])),) if len(words) == 3 else WATCHED
-        for ranks, seconds in watched:
-            asyncio.run(measure_watch(ranks, seconds))
+    """The one that is named, or each in a process of its own: what one leaves slows the next."""
+    match words:
+        case ["fold"]:
+            measure_fold()
+        case ["open"]:
+            measure_open()
+        case ["watch", ranks, seconds]:
+            asyncio.run(measure_watch(int(ranks), float(seconds)))
+        case []:
+            for part in PARTS:
+                subprocess.run([sys.executable, __file__, *part], check=True)
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":
