@@ -37,7 +37,7 @@ class Compared:
 def compared(state: RunState, plan: Predicted, now: float) -> list[Compared]:
     """Every line there is something to say about."""
     found = [
-        Compared(name="loss", now=_said(wording.loss, state.loss), note=_fall(state)),
+        _loss(state),
         _speed(state, plan),
         _step(state, plan),
         *_memory(state, plan),
@@ -55,27 +55,39 @@ def _said(word: Callable[[float], str], value: float | None) -> str:
     return "" if value is None else word(value)
 
 
-def _fall(state: RunState) -> str:
-    """How fast the loss falls, by the medians of the first and last of the newest rows."""
+def _loss(state: RunState) -> Compared:
+    """The loss, and how fast it falls."""
+    fall = _fall(state)
+    return Compared(
+        name="loss",
+        now=_said(wording.loss, state.loss),
+        note="" if fall is None else f"{fall:+.2f} /100 st.",
+        short="" if fall is None else f"{fall:+.3g}/100",
+    )
+
+
+def _fall(state: RunState) -> float | None:
+    """Change in 100 steps, by the medians of the first and last of the newest rows."""
     rows = [row for row in state.recent if row.loss is not None]
     if len(rows) < 20:
-        return ""
+        return None
     part = len(rows) // 4
     early, late = rows[:part], rows[-part:]
     steps = median(row.step for row in late) - median(row.step for row in early)
     change = median(r.loss or 0.0 for r in late) - median(r.loss or 0.0 for r in early)
-    return f"{100 * change / steps:+.2f} /100 st." if steps > 0 else ""
+    return 100 * change / steps if steps > 0 else None
 
 
 def _speed(state: RunState, plan: Predicted) -> Compared:
     share, padded = "", state.padded_per_second
     if padded and plan.tokens_per_second:
-        share = f"{100 * padded / plan.tokens_per_second:.0f} % with padding"
+        share = wording.percent(padded, plan.tokens_per_second)
     return Compared(
         name="tokens/s",
         now=_said("{:,.0f}".format, state.tokens_per_second),
         plan=_said("{:,.0f}".format, plan.tokens_per_second),
-        note=share,
+        note=f"{share} with padding" if share else "",
+        short=share,
     )
 
 
@@ -96,16 +108,18 @@ def _step(state: RunState, plan: Predicted) -> Compared:
 def _memory(state: RunState, plan: Predicted) -> list[Compared]:
     peaks = [rank.peak_bytes for rank in state.ranks.values() if rank.peak_bytes is not None]
     peak = max(peaks, default=None)
-    share = "" if plan.budget_bytes is None else wording.gib(plan.budget_bytes)
+    budget = "" if plan.budget_bytes is None else wording.gib(plan.budget_bytes)
+    share = ""
     if peak is not None and plan.budget_bytes:
-        share = f"{wording.percent(peak, plan.budget_bytes)} of {share}"
+        share = wording.percent(peak, plan.budget_bytes)
     name = "peak memory" if on_device(state) or peak is None else "peak process"
     return [
         Compared(
             name=name,
             now=_said(wording.gib, peak),
             plan=_said(wording.gib, plan.memory_bytes),
-            note=share if peak is not None else f"may use {share}" if share else "",
+            note=f"{share} of {budget}" if share else f"may use {budget}" if budget else "",
+            short=share or f"of {budget}" if budget else "",
         )
     ]
 
@@ -113,14 +127,15 @@ def _memory(state: RunState, plan: Predicted) -> list[Compared]:
 def _norm(state: RunState, plan: Predicted) -> Compared:
     norms = [row.grad_norm for row in state.recent if row.grad_norm is not None]
     limit = plan.max_grad_norm
-    note = ""
+    share = ""
     if limit and norms:
-        note = f"clipped in {100 * sum(norm > limit for norm in norms) / len(norms):.0f} %"
+        share = f"{100 * sum(norm > limit for norm in norms) / len(norms):.0f} %"
     return Compared(
         name="grad norm",
         now=_said("{:.3g}".format, state.grad_norm),
         plan="" if limit is None else f"max {limit:g}",
-        note=note,
+        note=f"clipped in {share}" if share else "",
+        short=f"clipped {share}" if share else "",
     )
 
 
@@ -130,7 +145,8 @@ def _checkpoint(state: RunState, now: float) -> Compared:
     last = state.saved[-1]
     size = "" if last.bytes is None else f", {wording.gib(last.bytes)}"
     step = "the result" if last.step is None else f"at {last.step:,}"
-    return Compared(name="checkpoint", now=step, note=f"{wording.duration(now - last.t)} ago{size}")
+    gone = wording.duration(now - last.t)
+    return Compared(name="checkpoint", now=step, note=f"{gone} ago{size}", short=f"{gone} ago")
 
 
 def _evaluation(state: RunState) -> Compared:
