@@ -1,4 +1,4 @@
-"""Names of other trainers whose value means something else here: each with its translation."""
+"""Names and values of other trainers, and what they are called here."""
 
 from __future__ import annotations
 
@@ -80,3 +80,94 @@ TRANSLATED: Mapping[str, tuple[str, Callable[[str], str]]] = {
 
 Raises ValueError, saying what to set, for a value that has no single one.
 """
+
+ALIASES: Mapping[str, str] = {
+    "lr": "learning_rate",
+    "epochs": "num_train_epochs",
+    "batch_size": "effective_batch_size",
+    "global_batch_size": "effective_batch_size",
+    "total_batch_size": "effective_batch_size",
+    "micro_batch_size": "per_device_train_batch_size",
+    "train_batch_size": "per_device_train_batch_size",
+    "accumulation": "gradient_accumulation_steps",
+    "r": "lora_rank",
+    "rank": "lora_rank",
+    "lora_r": "lora_rank",
+    "alpha": "lora_alpha",
+    "max_seq_length": "max_length",
+    "cutoff_len": "max_length",
+    "sequence_len": "max_length",
+    "tuner_type": "method",
+    "train_type": "method",
+    "finetuning_type": "method",
+    "optimizer": "optim",
+    "scheduler": "lr_scheduler_type",
+    "system_prompt": "system",
+    "chat_template": "template",
+    "num_gpus": "num_devices",
+    "torch_dtype": "dtype",
+    "attn_impl": "attn_implementation",
+    "rlhf_type": "stage",
+    "pref_beta": "beta",
+    "pref_loss": "loss_type",
+    "kto_chosen_weight": "desirable_weight",
+    "kto_rejected_weight": "undesirable_weight",
+    "eval_dataset": "eval_data",
+    "val_dataset": "eval_data",
+    "adapters": "adapter",
+    "adapter_name_or_path": "adapter",
+    "additional_target": "modules_to_save",
+    "init_weights": "init_lora_weights",
+    "model_name_or_path": "model",
+    "base_model": "model",
+    "model_revision": "revision",
+    "revision_of_model": "revision",
+    "chat_template_path": "template",
+    "dataset": "data",
+    "datasets": "data",
+    "dataset_name": "data",
+    "default_system": "system",
+    "default_system_message": "system",
+    "lora_target": "target_modules",
+    "lora_target_modules": "target_modules",
+    "num_epochs": "num_train_epochs",
+    "lr_scheduler": "lr_scheduler_type",
+    "num_processes": "num_devices",
+    "nproc_per_node": "num_devices",
+    "sample_packing": "packing",
+    "cosine_min_lr_ratio": "min_lr_rate",
+    "neat_packing": "packing",
+    "neftune_alpha": "neftune_noise_alpha",
+    "enable_liger_kernel": "use_liger_kernel",
+    "liger_kernel": "use_liger_kernel",
+    "compile": "torch_compile",
+    "train_sampling_strategy": "group_by_length",
+    "num_workers": "dataloader_num_workers",
+    "prefetch_factor": "dataloader_prefetch_factor",
+    "tracker": "report_to",
+    "trainer_cls": "trainer",
+    "compute_loss_func": "loss",
+    "compute_metrics": "metric",
+    "callbacks": "callback",
+}
+"""Names other trainers use → ours; accepted on input only."""
+
+VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
+    "stage": {"pt": "pretrain", "rm": "reward"},
+    "init_lora_weights": {"true": "default"},
+    "target_modules": {"all": "all-linear"},
+    "dtype": {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"},
+    "optim": {
+        "adamw_8bit": "adamw_bnb_8bit",
+        "paged_adamw": "paged_adamw_32bit",
+        "lion": "lion_32bit",
+        "paged_lion": "paged_lion_32bit",
+    },
+    "attn_implementation": {
+        "fa2": "flash_attention_2",
+        "fa3": "flash_attention_3",
+        "flash_attn": "flash_attention_2",
+    },
+    "group_by_length": {"group_by_length": "true", "random": "false"},
+}
+"""Setting → values other trainers use → ours; accepted on input only."""

@@ -43,7 +43,8 @@ from engine.rows import files, sources
 from engine.rows.formats import Readable
 from engine.rows.sources import Source
 from engine.rows.values import DataError, RowError
-from engine.spec import DataTable, ModelTable, SpecError, parse_setting
+from engine.settings import parse_setting
+from engine.spec import DataTable, ModelTable, SpecError
 from engine.tokenise import Counts, Work
 
 PROGRESS_SECONDS = 0.5

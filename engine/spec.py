@@ -6,19 +6,16 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 import tomlkit
 from pydantic import (
     AfterValidator,
-    ConfigDict,
     Field,
-    TypeAdapter,
     ValidationError,
     model_validator,
 )
 
-from engine.aliases import TRANSLATED as TRANSLATED
 from engine.events import printable
 from engine.methods import METRICS
 from engine.methods import STAGE_FORMAT as STAGE_FORMAT
@@ -336,172 +333,6 @@ SETTINGS: Mapping[str, str] = {
     field: table for table, cls in TABLES.items() for field in cls.model_fields
 }
 """Setting name → table it lives in; names are unique over all tables."""
-
-ALIASES: Mapping[str, str] = {
-    "lr": "learning_rate",
-    "epochs": "num_train_epochs",
-    "batch_size": "effective_batch_size",
-    "global_batch_size": "effective_batch_size",
-    "total_batch_size": "effective_batch_size",
-    "micro_batch_size": "per_device_train_batch_size",
-    "train_batch_size": "per_device_train_batch_size",
-    "accumulation": "gradient_accumulation_steps",
-    "r": "lora_rank",
-    "rank": "lora_rank",
-    "lora_r": "lora_rank",
-    "alpha": "lora_alpha",
-    "max_seq_length": "max_length",
-    "cutoff_len": "max_length",
-    "sequence_len": "max_length",
-    "tuner_type": "method",
-    "train_type": "method",
-    "finetuning_type": "method",
-    "optimizer": "optim",
-    "scheduler": "lr_scheduler_type",
-    "system_prompt": "system",
-    "chat_template": "template",
-    "num_gpus": "num_devices",
-    "torch_dtype": "dtype",
-    "attn_impl": "attn_implementation",
-    "rlhf_type": "stage",
-    "pref_beta": "beta",
-    "pref_loss": "loss_type",
-    "kto_chosen_weight": "desirable_weight",
-    "kto_rejected_weight": "undesirable_weight",
-    "eval_dataset": "eval_data",
-    "val_dataset": "eval_data",
-    "adapters": "adapter",
-    "adapter_name_or_path": "adapter",
-    "additional_target": "modules_to_save",
-    "init_weights": "init_lora_weights",
-    "model_name_or_path": "model",
-    "base_model": "model",
-    "model_revision": "revision",
-    "revision_of_model": "revision",
-    "chat_template_path": "template",
-    "dataset": "data",
-    "datasets": "data",
-    "dataset_name": "data",
-    "default_system": "system",
-    "default_system_message": "system",
-    "lora_target": "target_modules",
-    "lora_target_modules": "target_modules",
-    "num_epochs": "num_train_epochs",
-    "lr_scheduler": "lr_scheduler_type",
-    "num_processes": "num_devices",
-    "nproc_per_node": "num_devices",
-    "sample_packing": "packing",
-    "cosine_min_lr_ratio": "min_lr_rate",
-    "neat_packing": "packing",
-    "neftune_alpha": "neftune_noise_alpha",
-    "enable_liger_kernel": "use_liger_kernel",
-    "liger_kernel": "use_liger_kernel",
-    "compile": "torch_compile",
-    "train_sampling_strategy": "group_by_length",
-    "num_workers": "dataloader_num_workers",
-    "prefetch_factor": "dataloader_prefetch_factor",
-    "tracker": "report_to",
-    "trainer_cls": "trainer",
-    "compute_loss_func": "loss",
-    "compute_metrics": "metric",
-    "callbacks": "callback",
-}
-"""Names other trainers use → ours; accepted on input only."""
-
-VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
-    "stage": {"pt": "pretrain", "rm": "reward"},
-    "init_lora_weights": {"true": "default"},
-    "target_modules": {"all": "all-linear"},
-    "dtype": {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"},
-    "optim": {
-        "adamw_8bit": "adamw_bnb_8bit",
-        "paged_adamw": "paged_adamw_32bit",
-        "lion": "lion_32bit",
-        "paged_lion": "paged_lion_32bit",
-    },
-    "attn_implementation": {
-        "fa2": "flash_attention_2",
-        "fa3": "flash_attention_3",
-        "flash_attn": "flash_attention_2",
-    },
-    "group_by_length": {"group_by_length": "true", "random": "false"},
-}
-"""Setting → values other trainers use → ours; accepted on input only."""
-
-
-def setting_name(key: str) -> str:
-    """The canonical name of a setting.
-
-    Raises SpecError for an unknown key, offering the nearest name.
-    """
-    key = key.strip().lstrip("-").replace("-", "_")
-    table, _, name = key.rpartition(".")
-    if table and SETTINGS.get(name) == table:  # as it stands in spec.toml: plugins.loss
-        return name
-    if key in SETTINGS:
-        return key
-    elsewhere = key.lower()
-    if elsewhere in ALIASES:
-        return ALIASES[elsewhere]
-    if elsewhere in TRANSLATED:
-        return TRANSLATED[elsewhere][0]
-    near = difflib.get_close_matches(key, [*SETTINGS, *ALIASES, *TRANSLATED], n=1, cutoff=0.5)
-    hint = f": did you mean `{near[0]}`?" if near else ""
-    raise SpecError(f"unknown setting `{key}`{hint}")
-
-
-def setting_info(key: str) -> Any:
-    """The pydantic field of a setting: annotation, default, description."""
-    name = setting_name(key)
-    return TABLES[SETTINGS[name]].model_fields[name]
-
-
-def parse_setting(key: str, value: object) -> tuple[str, Any]:
-    """(canonical name, checked value) of a setting given as text or as a value.
-
-    Raises SpecError, naming the setting and what it accepts.
-    """
-    name = setting_name(key)
-    info = setting_info(name)
-    value = _translated(key, value)
-    if isinstance(value, str) and value.lower() in ("none", "null", "") and _optional(info):
-        return name, None
-    if isinstance(value, str):
-        value = VALUE_ALIASES.get(name, {}).get(value.lower(), value)
-    if isinstance(value, str) and name == "devices":
-        value = tuple(part for part in value.split(",") if part)
-    if isinstance(value, str) and not _is_unicode(value):
-        raise SpecError(f"{name} = {value!a}: not valid UTF-8, and spec.toml is")
-    constrained: Any = Annotated[info.annotation, info]
-    adapter: TypeAdapter[Any] = TypeAdapter(constrained, config=ConfigDict(allow_inf_nan=False))
-    try:
-        return name, adapter.validate_python(value)
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise SpecError(f"{name} = {value!r}: {reason[0].lower()}{reason[1:]}") from None
-
-
-def _translated(key: str, value: object) -> object:
-    """A value given under another trainer's name, as ours is written."""
-    elsewhere = key.strip().lstrip("-").replace("-", "_").lower()
-    if elsewhere in SETTINGS or elsewhere not in TRANSLATED:
-        return value
-    try:
-        return TRANSLATED[elsewhere][1](str(value).strip().lower())
-    except ValueError as error:
-        raise SpecError(f"{key} = {value!r} has no meaning of its own here: {error}") from None
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _optional(info: Any) -> bool:
-    return type(None) in get_args(info.annotation)
 
 
 def loads(text: str) -> Spec:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.spec import SETTINGS, SpecError, parse_setting, setting_name
+from engine.settings import parse_setting, setting_name
+from engine.spec import SETTINGS, SpecError
 from wizard import api
 from wizard.commands.settings import named
 from wizard.problem import ProblemError

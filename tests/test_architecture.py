@@ -41,6 +41,7 @@ CORE = [
     "wizard.dashboard.state",
     "wizard.dashboard.health",
     "engine.spec",
+    "engine.settings",
     "engine.events",
 ]
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from engine import rules
-from engine.spec import SpecError, dumps, loads, parse_setting
+from engine.settings import parse_setting
+from engine.spec import SpecError, dumps, loads
 from tests.test_planner import facts
 from tests.test_rules import spec
 from tests.test_script import render

@@ -8,7 +8,8 @@ import pytest
 
 from engine import rules
 from engine.methods import ADAPTER_ONLY, LOSSES, METRICS, STAGE_FORMAT, STAGE_SETTINGS
-from engine.spec import Spec, SpecError, dumps, loads, parse_setting
+from engine.settings import parse_setting
+from engine.spec import Spec, SpecError, dumps, loads
 
 OLD = """
 version = 1

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from engine import rules
-from engine.spec import SETTINGS, TABLES, Spec, SpecError, dumps, loads, parse_setting
+from engine.settings import parse_setting
+from engine.spec import SETTINGS, TABLES, Spec, SpecError, dumps, loads
 
 BASE: dict[str, dict[str, Any]] = {
     "model": {"model": "/m"},

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.spec import ALIASES, SETTINGS
+from engine.aliases import ALIASES
+from engine.spec import SETTINGS
 from wizard.cli import main
 from wizard.settings import every_setting
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.events import EXIT_STOPPED, decode_all
+from engine.events import EXIT_CANNOT_WRITE, EXIT_STOPPED, decode_all
 from wizard.dashboard.state import KEPT_PHASES, KEPT_ROWS, RunState, fold, fold_all, with_status
+from wizard.dashboard.values import Failure
 
 BEGAN = 1_800_000_000.0
 
@@ -198,6 +199,20 @@ def test_the_end_that_only_the_state_file_tells_is_taken_from_there() -> None:
     state = with_status(folded(step(1, 0, 1)), status)
     assert state.ended
     assert (state.exit_code, state.phase, state.stale) == (EXIT_STOPPED, "stopped", (1,))
+
+
+def test_the_watch_s_verdict_stands_over_the_word_of_a_rank_that_only_followed() -> None:
+    followed = event("failed", 2, rank=1, failure="comm_failed", message="connection closed")
+    status = {
+        "exit_code": EXIT_CANNOT_WRITE,
+        "failure": "disk_full",
+        "message": "no space",
+        "failed_rank": 0,
+    }
+    state = with_status(folded(step(1, 0, 1), followed), status)
+    assert state.failure == Failure(failure="disk_full", message="no space", rank=0)
+    same = with_status(state, {**status, "message": "shorter"})
+    assert same.failure == state.failure  # with the rank's own message, and traceback if any
 
 
 def test_a_kind_that_a_later_version_invents_changes_nothing() -> None:

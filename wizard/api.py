@@ -212,7 +212,7 @@ def _with_code(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_adapter(settings: dict[str, Any]) -> dict[str, Any]:
-    from engine.spec import parse_setting
+    from engine.settings import parse_setting
     from wizard.probe.adapter import read_adapter
 
     folder = paths.expanded(settings["adapter"], "adapter").absolute()
@@ -457,7 +457,8 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
     Raises ProblemError for a pair without `=`, an unknown name, a bad value, or two values of one.
     """
-    from engine.spec import SpecError, parse_setting
+    from engine.settings import parse_setting
+    from engine.spec import SpecError
 
     settings: dict[str, Any] = {}
     for pair in pairs:

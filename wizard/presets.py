@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args
 
 import tomlkit
 
-from engine.spec import SETTINGS, SpecError, parse_setting
+from engine.settings import parse_setting
+from engine.spec import SETTINGS, SpecError
 from wizard import paths
 from wizard.answers import Goal, Preset
 from wizard.problem import Problem, ProblemError

@@ -81,7 +81,8 @@ def _answers(document: Mapping[str, Any]) -> Answers:
 
 def _parsed(given: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON has no type for, and what the spec checks."""
-    from engine.spec import SpecError, parse_setting  # takes long to load
+    from engine.settings import parse_setting  # takes long to load
+    from engine.spec import SpecError
 
     devices = given.get("devices")
     if devices is not None and not all(isinstance(index, int) for index in devices):

@@ -8,7 +8,9 @@ from typing import Any, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
-from engine.spec import ALIASES, SETTINGS, TRANSLATED, setting_info
+from engine.aliases import ALIASES, TRANSLATED
+from engine.settings import setting_info
+from engine.spec import SETTINGS
 
 NO_LIMIT = 2**31 - 1
 """A bound as high as this is one of the libraries, not of sense."""

@@ -12,7 +12,8 @@ from engine.rows.files import rows as read_rows
 from engine.rows.formats import format_of, read
 from engine.rows.turns import with_system
 from engine.rows.values import Conversation, DataError, RowError
-from engine.spec import SpecError, parse_setting
+from engine.settings import parse_setting
+from engine.spec import SpecError
 
 ANSWERED = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
 

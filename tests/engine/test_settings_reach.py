@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import engine
-from engine.spec import SETTINGS, Spec, setting_info
+from engine.settings import setting_info
+from engine.spec import SETTINGS, Spec
 from tests.engine.conftest import Run
 
 pytestmark = pytest.mark.engine

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.spec import parse_setting
+from engine.settings import parse_setting
 from tests.formats.planned import exported, job
 from wizard import presets
 from wizard.commands import import_ as command

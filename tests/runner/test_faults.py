@@ -264,7 +264,8 @@ def test_a_full_disk_ends_with_73_and_after_making_room_the_run_goes_on(
     assert state.exit_code == EXIT_CANNOT_WRITE, (folder / "logs/launcher.log").read_text()
     assert summary(folder).exit_code == EXIT_CANNOT_WRITE
     assert summary(folder).failure == "disk_full"
-    assert any("runs prune" in line for line in next_steps(folder, state))
+    said = next_steps(folder, state)
+    assert any("runs prune" in line for line in said), (said, state.failure)
     (small_disk / "filler").unlink()
     start(folder, "--resume")
     state = ended(folder)
@@ -287,7 +288,8 @@ def test_checkpoints_that_become_read_only_end_with_73_and_the_run_goes_on_from_
 ) -> None:
     """A read-only mount over `checkpoints/` alone, for files are open for writing elsewhere."""
     sabotage(
-        "if rank == 0 and step == 5 and attempt == 0 and not os.path.ismount('checkpoints'):\n"
+        "if rank == 0 and step == 5 and attempt == 0 and not hasattr(sys, 'mounted'):\n"
+        "    sys.mounted = True\n"
         "    for how in ('--bind', '-oremount,bind,ro'):\n"
         "        assert os.system(f'mount {how} checkpoints checkpoints') == 0"
     )

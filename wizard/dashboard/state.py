@@ -104,15 +104,21 @@ def _joined(older: tuple[Found, ...], newer: tuple[Found, ...]) -> tuple[Found, 
 
 
 def with_status(state: RunState, status: Mapping[str, Any]) -> RunState:
-    """The state with what state.json says: stale ranks, exit code, the failure the watch found."""
+    """The state with what state.json says: stale ranks, exit code, the failure the watch found.
+
+    The watch had all evidence. A rank that fails with the disk full cannot say so in its events,
+    and another's, which only followed, may be all that is there.
+    """
     stale = status.get("stale")
     state = replace(state, stale=_ranks_of(stale) if isinstance(stale, list) else ())
     code = exit_code(status.get("exit_code"))
     if code is None:
         return state
-    failure = state.failure
-    if failure is None and code != 0 and isinstance(status.get("failure"), str):
-        failure = Failure(failure=text(status, "failure"), message=text(status, "message"))
+    failure, verdict = state.failure, text(status, "failure")
+    if code != 0 and verdict and (failure is None or failure.failure != verdict):
+        rank = status.get("failed_rank")
+        (rank,) = _ranks_of([rank]) or (None,)
+        failure = Failure(failure=verdict, message=text(status, "message"), rank=rank)
     phase = text(status, "phase") or state.phase
     return replace(state, exit_code=code, failure=failure, phase=phase)
 

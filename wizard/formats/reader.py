@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.spec import SETTINGS, SpecError, parse_setting
+from engine.settings import parse_setting
+from engine.spec import SETTINGS, SpecError
 from wizard.formats.values import Carried, Left
 from wizard.presets import why_not_carried
 

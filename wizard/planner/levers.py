@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.spec import LOWEST_RATE, PREFETCHED, setting_info
+from engine.settings import setting_info
+from engine.spec import LOWEST_RATE, PREFETCHED
 from wizard.planner.ledger import Ledger
 
 USUAL: Mapping[str, str] = {

@@ -129,7 +129,8 @@ def _tell_settings(one: Plan, talk: Talk) -> None:
 
 
 def _tell_about(name: str, one: Plan, talk: Talk) -> None:
-    from engine.spec import SpecError, setting_name
+    from engine.settings import setting_name
+    from engine.spec import SpecError
     from wizard.settings import setting
     from wizard.widgets.about import about
 
@@ -166,7 +167,8 @@ def _set(answers: Answers, name: str, text: str) -> Answers:
 
     Raises ProblemError for a setting or a value that is none.
     """
-    from engine.spec import SpecError, parse_setting, setting_name
+    from engine.settings import parse_setting, setting_name
+    from engine.spec import SpecError
 
     settings = dict(answers.settings)
     try:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.spec import SETTINGS, Spec, SpecError, loads, parse_setting, setting_info
+from engine.settings import parse_setting, setting_info
+from engine.spec import SETTINGS, Spec, SpecError, loads
 from wizard.answers import Answers
 from wizard.problem import Problem, ProblemError
 from wizard.runner.folder import read_json

@@ -230,7 +230,7 @@ class DataPage(Page[Data]):
 
         def take(text: str | None) -> None:
             if text is not None:
-                from engine.spec import parse_setting
+                from engine.settings import parse_setting
 
                 self._chosen[COLUMNS] = parse_setting(COLUMNS, text)[1]
                 self._read()

@@ -103,7 +103,8 @@ def place_of(
 
 def column_prompt(dataset: Dataset | None, value: str | None) -> Prompt:
     """Asks for a column map, and takes none that the engine would refuse."""
-    from engine.spec import SpecError, parse_setting
+    from engine.settings import parse_setting
+    from engine.spec import SpecError
 
     def wrong(text: str) -> str | None:
         try:

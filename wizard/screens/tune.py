@@ -310,7 +310,8 @@ class TunePage(Page[Chosen]):
 
     def _take(self, name: str, text: str) -> str | None:
         """Put a value into the answers, or take it out; what is wrong with it, or None."""
-        from engine.spec import SpecError, parse_setting
+        from engine.settings import parse_setting
+        from engine.spec import SpecError
 
         if name == RUN_NAME:
             self._answers = replace(self._answers, run_name=text or None)
@@ -380,7 +381,7 @@ def _may_hold(name: str, character: str) -> bool:
     """Whether a value of the setting may have this character in it."""
     if name == RUN_NAME:
         return True
-    from engine.spec import setting_info
+    from engine.settings import setting_info
 
     return _holds(setting_info(name).annotation, character)
 
