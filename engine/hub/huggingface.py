@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from engine.failure import RunError
-from engine.hub.repo import COMMIT, File, Kind, Listing, Repo, chain, kinds
+from engine.hub.repo import COMMIT, File, Kind, Listing, Repo, chain, kinds, leads_out
 
 AT_ONCE = 8
+ETAG = re.compile(r"[\w-]+")
+"""What the hub calls a content by, and the library's cache a file."""
 RESUMED_BYTES = 16 * 1024**2
 """Files from this size on survive the end of the program that fetches them, half-fetched."""
 
@@ -56,7 +59,7 @@ class HuggingFace:
     def _keep_name(self, repo: Repo, sha: str) -> None:
         """What the library finds a branch by when the hub is not asked."""
         name = repo.revision or "main"
-        if not COMMIT.fullmatch(name):
+        if not COMMIT.fullmatch(name) and not leads_out(name):
             path = self.cache(repo) / "refs" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(sha, encoding="ascii")
@@ -94,6 +97,8 @@ class HuggingFace:
         said = get_hf_file_metadata(url)
         if said.etag is None or (said.xet_file_data is not None and is_xet_available()):
             return
+        if not ETAG.fullmatch(said.etag):
+            raise OSError(f"{self.place} names the content of {file.path} {said.etag!r}")
         whole = self.cache(repo) / "blobs" / said.etag
         part = whole.with_name(f"{said.etag}.part")
         if whole.exists():

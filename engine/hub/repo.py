@@ -162,14 +162,15 @@ def _listing(hub: Hub, repo: Repo) -> Listing:
         if last is None or not is_unreachable(error):
             raise
         return last
-    outside = next((f.path for f in listing.files if _leads_out(f.path)), None)
+    outside = next((f.path for f in listing.files if leads_out(f.path)), None)
     if outside is not None:
         raise RunError("unknown", f"{repo.name}: {hub.place} lists a file outside: {outside!r}")
     _record(kept, repo.revision, listing)
     return listing
 
 
-def _leads_out(path: str) -> bool:
+def leads_out(path: str) -> bool:
+    """Whether a name of the hub's means a place outside of the folder it belongs in."""
     parts = PurePosixPath(path).parts
     return not parts or path.startswith("/") or ".." in parts
 

@@ -294,6 +294,16 @@ def test_names_that_lead_out_of_the_folder_are_refused(hub: Hub, tmp_path: Path)
     assert not [*tmp_path.rglob("out.json")]
 
 
+def test_a_content_s_name_that_leads_out_of_the_cache_is_refused(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("engine.hub.huggingface.RESUMED_BYTES", 100)
+    files = {**MODEL, "model.safetensors": weights("w", 5000)}
+    hub.add("model", "org/m", files, etags={"model.safetensors": "../../../../out"})
+    assert "names the content of model.safetensors '../../../../out'" in str(refusal())
+    assert not [*tmp_path.rglob("out*")]
+
+
 def test_a_model_without_safetensors_says_so(hub: Hub) -> None:
     hub.add("model", "org/m", {"config.json": b"{}", "pytorch_model.bin": b"x"})
     assert "no *.safetensors" in str(refusal())

@@ -36,6 +36,8 @@ class Repository:
     """Path → another address that has it."""
     lists: dict[str, int] = field(default_factory=dict)
     """Path → the size that is told, in place of its own."""
+    etags: dict[str, str] = field(default_factory=dict)
+    """Path → what it calls the content, where that is not its hash."""
     slow_seconds: float = 0.0
     """Wait before each piece of a file."""
 
@@ -199,10 +201,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elsewhere = repository.sends_on.get(path)
         self.send_response(302 if elsewhere else status)
         self.send_header("X-Repo-Commit", repository.sha)
-        self.send_header("ETag", f'"{_etag(content)}"')
+        etag = repository.etags.get(path) or _etag(content)
+        self.send_header("ETag", f'"{etag}"')
         self.send_header("Accept-Ranges", "bytes")
         if len(content) >= LARGE_BYTES:
-            self.send_header("X-Linked-ETag", f'"{_etag(content)}"')
+            self.send_header("X-Linked-ETag", f'"{etag}"')
             self.send_header("X-Linked-Size", str(repository.size(path)))
         if elsewhere:
             self.send_header("Location", elsewhere)
