@@ -78,7 +78,6 @@ def _loaded(setup: Setup, found: States, held: Share) -> Iterator[int]:
     yield from (held.reference, held.buckets, max(held.early, held.late))
     yield gathered(setup, found, MIDDLE, backward=True)
     yield from [8 * setup.tokens] * 3
-    yield setup.rows * setup.length**2 if setup.padded else 0
 
 
 def _optimizer(setup: Setup, found: States, held: Share) -> Iterator[int]:

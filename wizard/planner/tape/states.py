@@ -188,14 +188,9 @@ def _rotary_buffers(block: Block) -> int:
 
 
 def _inputs(setup: Setup) -> int:
-    """Token ids, mask and labels of 8 bytes each; a mask over pairs of tokens where rows differ.
-
-    Eager attention has masks of its own on the tape, FlashAttention needs none.
-    """
-    masked = setup.padded and setup.attention == "sdpa"
-    pairs = setup.masks * setup.rows * setup.length**2 if masked else 0
+    """Token ids, mask and labels of 8 bytes each; masks over pairs of tokens are on the tape."""
     both = 2 if setup.single_answers else 1
-    return both * (3 * 8 * setup.tokens + pairs)
+    return both * 3 * 8 * setup.tokens
 
 
 def _optimizer(setup: Setup, trained: list[Group], width: int) -> int:
