@@ -313,8 +313,7 @@ def _loss(setup: Setup, _found: States, size: int) -> str:
 
 
 def _inputs(setup: Setup, _found: States, _size: int) -> str:
-    mask = f", and a mask of {setup.rows} × {setup.length:,}² B" if setup.padded else ""
-    return f"ids, mask and labels: {setup.tokens:,} × 24 B{mask}"
+    return f"ids, mask and labels: {setup.tokens:,} × 24 B"
 
 
 def _over_ranks(setup: Setup) -> str:

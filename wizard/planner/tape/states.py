@@ -108,6 +108,11 @@ def adapter_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
             yield group.elements * DTYPE_BYTES[setup.stack.adapter_dtype], group.copies
 
 
+def trained_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
+    """(bytes, how many) of the tensors that learn."""
+    yield from weight_tensors(setup) if setup.method == "full" else adapter_tensors(setup)
+
+
 def optimizer_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
     """(bytes, how many) of the optimizer's states."""
     full, kind = setup.method == "full", setup.stack.optimizer

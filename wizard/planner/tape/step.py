@@ -168,6 +168,7 @@ def run(setup: Setup) -> Meter:
     if setup.preference in ("model", "adapter"):
         with tape.no_grad():
             model.reference().forward(REFERENCE)
+    meter.forward_ends = len(meter.story)
     tape.backward(loss)
     del loss, held
     meter.backward_ends = len(meter.story)
