@@ -95,7 +95,7 @@ def eager_attention(
     before = q.width
     if tape.autocasts:
         q, k, v = cast(tape, q, HALF), cast(tape, k, HALF), cast(tape, v, HALF)
-    scores = _product(tape, q, k, heads.rows * heads.heads * heads.length * heads.length)
+    scores = product(tape, q, k, heads.rows * heads.heads * heads.length * heads.length)
     scores = unary(tape, scores)
     if capped:
         scores = unary(tape, scores)
@@ -107,12 +107,12 @@ def eager_attention(
     del scores
     weights = cast(tape, cast(tape, softmax, before), q.width)
     del softmax
-    result = _product(tape, weights, v, heads.result)
+    result = product(tape, weights, v, heads.result)
     del weights
     return tape.apply(result.count, result.width, (result,), (), same)
 
 
-def _product(tape: Tape, a: Tensor, b: Tensor, count: int) -> Tensor:
+def product(tape: Tape, a: Tensor, b: Tensor, count: int) -> Tensor:
     """A batched matrix product of two activations."""
     a_size, b_size = a.size, b.size
 

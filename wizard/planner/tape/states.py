@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wizard.planner.tape.experts import expert_factors, expert_sizes
+from wizard.planner.tape.experts import bias_sizes, expert_factors, expert_sizes
 from wizard.planner.tape.layers import adapted, has_bias, matrix_widths, other_bytes
 from wizard.planner.tape.setup import DTYPE_BYTES, Block, Setup
 
@@ -151,6 +151,10 @@ def _others(setup: Setup) -> Iterator[Group]:
     yield Group(rows=1, columns=block.hidden, copies=block.norms * block.layers + 1)
     if block.qk_norm:
         yield Group(rows=1, columns=block.head_dim, copies=2 * block.layers)
+    for count in bias_sizes(block):
+        yield Group(rows=1, columns=count, copies=block.layers)
+    if block.sinks:
+        yield Group(rows=1, columns=block.heads, copies=block.layers)
     for name, (_, width_out) in matrix_widths(block).items():
         if has_bias(block, name):
             yield Group(rows=1, columns=width_out, copies=block.layers)

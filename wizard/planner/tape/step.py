@@ -257,7 +257,8 @@ class _Model:
     def _shared(self, hidden: Tensor) -> tuple[object, ...]:
         """Cosines, sines and masks over all pairs of tokens: every layer is handed them."""
         tape, setup = self.tape, self.setup
-        angles = setup.length * setup.block.head_dim * hidden.width
+        # gpt-oss has those of half a head, which serve both halves.
+        angles = setup.length * setup.block.head_dim * hidden.width // (1 + setup.block.sinks)
         parts = [tape.buffer(angles) for _ in range(2 * setup.block.positions)]
         if setup.attention == "eager":
             pairs = setup.rows * setup.length**2 * hidden.width
