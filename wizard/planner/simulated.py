@@ -138,6 +138,8 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
     targets = None if block is None else _targets(spec, block)
     if block is None or targets is None or _counted(block) != shape.parameters:
         return None
+    if block.sinks and spec.model.attn_implementation != "eager":
+        return None  # kernels that know sinks are none of torch's
     training, parallel = spec.training, spec.parallel
     micro, stage = training.per_device_train_batch_size, spec.method.stage
     if not whole and parallel.devices_per_rank > 1:
