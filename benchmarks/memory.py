@@ -81,11 +81,11 @@ class Scored:
 
 
 @lru_cache(maxsize=1024)
-def need_of(setup: Setup) -> Need:
-    """The planner's three numbers of a step."""
+def need_of(setup: Setup, lengths: tuple[int, ...] = ()) -> Need:
+    """The planner's three numbers of a step; what is reserved after steps of these lengths."""
     return Need(
         allocated=simulate(setup).allocated_peak_bytes,
-        reserved=reserve(setup),
+        reserved=reserve(setup, lengths),
         device=device(setup),
     )
 
@@ -102,7 +102,8 @@ def score(table: Iterable[Row]) -> Scored:
             if setup.block.experts:
                 # They were a list of modules, passed one after the other, before transformers 5.
                 raise SkipRowError("routed experts of older libraries are not simulated")
-            points.append(Point(row=row, setup=setup, need=need_of(setup)))
+            need = need_of(setup, rows.lengths_of(row, setup))
+            points.append(Point(row=row, setup=setup, need=need))
         except (SkipRowError, UnknownStepError) as error:
             skipped.append((row["id"], str(error)))
     return Scored(points=tuple(points), skipped=tuple(skipped))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import math
+import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, get_args
 
+from benchmarks import stacks
 from benchmarks.stacks import SkipRowError, stack_of
 from wizard.planner.tape.setup import MATRICES, Block, Dtype, Setup
 from wizard.probe import catalog
@@ -88,6 +92,10 @@ DROPOUTS: Mapping[str, float] = {
 }
 """LoRA dropout, as the source's scripts set it (fms: scripts/benchmarks/scenarios.yaml; the others
 by default); elsewhere there is none."""
+SPREAD = re.compile(r"\((\d+)\+-(\d+) tokens\)")
+"""How a source gives mean and deviation of its rows' lengths."""
+STEPS = 32
+"""Steps that are simulated where rows differ in length."""
 FUSED_QKV = ("q", "k", "v")
 """What `DEFAULT` adapts in ms-swift 2: the attention's input projections."""
 
@@ -180,6 +188,8 @@ def setup_of(row: Row, known: Mapping[str, Row]) -> Setup:
         raise SkipRowError("the source's own numbers contradict each other")
     method = _of(METHODS, row["method"], "method")
     strategy = _of(STRATEGIES, row["parallel_strategy"], "parallelism")
+    if stacks.by_deepspeed_alone(row):
+        strategy = "zero2"
     return Setup(
         block=block_of(row, known),
         stack=stack_of(row),
@@ -199,6 +209,24 @@ def setup_of(row: Row, known: Mapping[str, Row]) -> Setup:
         strategy=strategy,
         offload=_of(OFFLOADS, row["offload"], "offload"),
     )
+
+
+def lengths_of(row: Row, setup: Setup) -> tuple[int, ...]:
+    """Lengths of successive rows, where the source says how those of its data are spread.
+
+    Drawn from the log-normal with that mean and deviation, and cut at the longest.
+    """
+    spread = SPREAD.search(row["seq_semantics"])
+    if spread is None:
+        return ()
+    mean, deviation = int(spread[1]), int(spread[2])
+    variance = math.log(1 + (deviation / mean) ** 2)
+    draw = random.Random(0)
+    drawn = (
+        draw.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))
+        for _ in range(STEPS - 1)
+    )
+    return (*(max(1, min(setup.length, round(length))) for length in drawn), setup.length)
 
 
 def _of(table: Mapping[str, Value], text: str, name: str) -> Value:

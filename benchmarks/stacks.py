@@ -38,6 +38,9 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 }
 """`adamw_torch` is foreach on CUDA before transformers 5; the trainers' plain AdamW as well."""
 
+QWEN_BUCKET = 2 * 10**8
+"""Elements of the reduce bucket of QwenLM/Qwen's finetune/ds_config_zero2.json."""
+
 PURE_BFLOAT16 = frozenset(
     {
         "Lightning-AI/litgpt",
@@ -79,7 +82,16 @@ def stack_of(row: Row) -> Stack:
         fused_rope=liger or fms,
         fused_mlp=liger and not fms,
         fsdp_upcast=autocast or "fp32 master" in row["dtype"],
+        bucket_elements=QWEN_BUCKET if by_deepspeed_alone(row) else None,
     )
+
+
+def by_deepspeed_alone(row: Row) -> bool:
+    """Whether a run on one device went through DeepSpeed's ZeRO-2 all the same.
+
+    Source: QwenLM/Qwen finetune/finetune_qlora_single_gpu.sh and ds_config_zero2.json.
+    """
+    return row["source"] == "QwenLM/Qwen" and row["method"] == "gptq-lora"
 
 
 def _adapter_under_fsdp(row: Row) -> bool:
@@ -108,7 +120,7 @@ def _optimizer(text: str) -> Optimizer:
 
 
 def _autocast(row: Row) -> bool:
-    if row["source"] in PURE_BFLOAT16:
+    if row["source"] in PURE_BFLOAT16 or by_deepspeed_alone(row):
         return False
     return not ("no AMP" in row["dtype"] or row["dtype"] in ("fp32", ""))
 
@@ -117,6 +129,8 @@ def _adapter_dtype(row: Row) -> Dtype:
     """PEFT's adapters are float32; FSDP1 flattens them with the frozen base, so they match it."""
     if row["source"] in PURE_BFLOAT16:
         return "bfloat16"
+    if by_deepspeed_alone(row):
+        return "float16"
     if "fsdp" in row["parallel_strategy"].lower() or "zero3" in row["parallel_strategy"]:
         return "float16" if row["dtype"].startswith("float16") else "bfloat16"
     return "float32"

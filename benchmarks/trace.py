@@ -35,9 +35,9 @@ from wizard.probe.model import of_config
 
 FAMILIES = (
     "Llama", "Qwen2", "Qwen3", "Mistral", "Phi3", "Gemma", "Gemma2", "Gemma3Text", "Mixtral",
-    "Qwen2Moe", "Qwen3Moe",
+    "Qwen2Moe", "Qwen3Moe", "GptOss",
 )  # fmt: skip
-ROUTED = ("Mixtral", "Qwen2Moe", "Qwen3Moe")
+ROUTED = ("Mixtral", "Qwen2Moe", "Qwen3Moe", "GptOss")
 ATTENTION = "q_proj,k_proj,v_proj,o_proj"
 
 
@@ -128,13 +128,15 @@ def kinds(draw: random.Random, family: str, expert: int) -> dict[str, Any]:
     sizes = {"num_experts_per_tok": draw.choice([1, 2, 4])}
     if family == "Mixtral":
         return {**sizes, "num_local_experts": count}
+    if family == "GptOss":
+        return {**sizes, "num_local_experts": count, "sliding_window": draw.choice([128, 1024])}
     shared = {"shared_expert_intermediate_size": 2 * expert} if family == "Qwen2Moe" else {}
     return {**sizes, "num_experts": count, "moe_intermediate_size": expert, **shared}
 
 
 def spec_of(draw: random.Random, family: str) -> Spec:
     """A way to train it on one device; PEFT puts no dropout before routed experts."""
-    attentions = ["eager"] if family == "Gemma2" else ["sdpa", "sdpa", "sdpa", "eager"]
+    attentions = ["eager"] if family in ("Gemma2", "GptOss") else ["sdpa", "sdpa", "sdpa", "eager"]
     targets = ["all-linear"] if family == "Phi3" else ["all-linear", "all-linear", ATTENTION]
     method = draw.choice(["full", "lora", "qlora"])
     micro, accumulation = draw.choice([1, 1, 2, 4]), draw.choice([1, 2])

@@ -197,7 +197,9 @@ def _steps(spec: Spec, model: Any, trained: list[Any], tracer: Any) -> None:
             # DDP's buckets are the gradients, and stay from step to step.
             for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter)
-        batch, beside = _batch(spec, model.config.get_text_config(), rows)
+        batch, beside = _batch(spec, rows)
+        if rows > 1:
+            _masks_inside(spec, model, rows)
         for step in range(STEPS):
             if step == STEPS - 1:
                 tracer.peaks.clear()
@@ -221,29 +223,39 @@ def _rows(spec: Spec) -> int:
     return spec.training.per_device_train_batch_size * spec.method.sequences_per_row
 
 
-def _batch(spec: Spec, config: Any, rows: int) -> tuple[dict[str, Any], list[Any]]:
-    """(what the model is given, what lies beside it): rows of equal length.
-
-    Where several share a micro-batch, the collator's mask becomes one of all pairs inside the
-    forward pass, by looking at its values, which a fake has not: so it is given as such, one for
-    each kind of layer where some look through a window.
-    """
+def _batch(spec: Spec, rows: int) -> tuple[dict[str, Any], list[Any]]:
+    """(what the model is given, what lies beside it): rows of equal length."""
     import torch
 
     length = spec.data.max_length
     ids, labels, mask = (torch.zeros(rows, length, dtype=torch.long) for _ in range(3))
-    batch = {"input_ids": ids, "labels": labels}
-    if rows > 1:
-        eager = spec.model.attn_implementation == "eager"
-        dtype = getattr(torch, spec.model.dtype) if eager else torch.bool
-        kinds = sorted(set(getattr(config, "layer_types", None) or ()))
-        masks = {kind: torch.ones(rows, 1, length, length, dtype=dtype) for kind in kinds or [""]}
-        batch["attention_mask"] = masks if len(kinds) > 1 else next(iter(masks.values()))
     beside = [mask]
     if spec.method.stage == "kto":
         # The same answers beside other prompts.
         beside += [torch.zeros(rows, length, dtype=torch.long) for _ in range(3)]
-    return batch, beside
+    return {"input_ids": ids, "labels": labels}, beside
+
+
+def _masks_inside(spec: Spec, model: Any, rows: int) -> None:
+    """Have the decoder given a mask of all pairs, one for each kind of layer, when it is called.
+
+    Where several rows share a micro-batch, it makes them itself of the collator's mask, by looking
+    at values, which a fake has not; and it lets go of them when the last layer has run.
+    """
+    import torch
+
+    config, length = model.config.get_text_config(), spec.data.max_length
+    eager = spec.model.attn_implementation == "eager"
+    dtype = getattr(torch, spec.model.dtype) if eager else torch.bool
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
+
+    def with_masks(_module: Any, arguments: Any, named: dict[str, Any]) -> tuple[Any, Any]:
+        masks = {kind: torch.ones(rows, 1, length, length, dtype=dtype) for kind in kinds or [""]}
+        mask = masks if len(kinds) > 1 else next(iter(masks.values()))
+        return arguments, {**named, "attention_mask": mask}
+
+    base = model.get_base_model() if spec.method.method != "full" else model
+    base.base_model.register_forward_pre_hook(with_masks, with_kwargs=True)
 
 
 @contextlib.contextmanager

@@ -50,12 +50,20 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("Llama", {"method": "lora", "stage": "dpo"}, {}),
     ("Qwen2", {"method": "full", "stage": "reward"}, {}),
     ("Qwen2Moe", {"method": "full"}, {}),
+    ("GptOss", {"method": "lora"}, {"attn_implementation": "eager"}),
 ]
 KINDS: dict[str, dict[str, Any]] = {
     "Phi3": {"pad_token_id": 0},
     "Gemma3Text": {"sliding_window": 256, "num_hidden_layers": 7, "head_dim": 32},
     "Gemma2": {"head_dim": 32},
     "Mixtral": {"num_local_experts": 4},
+    "GptOss": {
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "sliding_window": 256,
+        "head_dim": 32,
+        "pad_token_id": 0,
+    },
     "Qwen3Moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128},
     "Qwen2Moe": {
         "num_experts": 8,

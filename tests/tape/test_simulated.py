@@ -18,7 +18,7 @@ from wizard.planner.budgets import Budget
 from wizard.planner.memory import estimate, fits
 from wizard.planner.shape import shape_of
 from wizard.planner.simulated import setup_of
-from wizard.planner.tape import simulate
+from wizard.planner.tape import reserve, simulate
 
 ANY = Budget(device_bytes=None, host_bytes=None)
 
@@ -57,9 +57,39 @@ def test_the_moment_of_the_peak_is_said() -> None:
 
 
 def test_a_mask_is_counted_where_rows_of_different_length_meet() -> None:
-    one = estimate(spec(per_device_train_batch_size=1), model(), ANY)
-    two = estimate(spec(per_device_train_batch_size=2), model(), ANY)
-    assert part(two, "inputs") > 2 * part(one, "inputs")
+    shape = shape_of(model())
+    assert shape is not None
+    setup = setup_of(spec(per_device_train_batch_size=2), model(), shape)
+    assert setup is not None
+    assert setup.padded
+    equal = simulate(replace(setup, padded=False)).allocated_peak_bytes
+    assert simulate(setup).allocated_peak_bytes - equal >= setup.rows * setup.length**2
+
+
+def test_a_single_key_head_is_repeated_without_a_copy() -> None:
+    shape = shape_of(model())
+    assert shape is not None
+    setup = setup_of(spec(per_device_train_batch_size=2), model(), shape)
+    assert setup is not None
+    several = replace(setup, checkpointing=False, block=replace(setup.block, kv_heads=2))
+    one = replace(several, block=replace(several.block, kv_heads=1))
+    heads, block = setup.block.heads, setup.block
+    copies = 2 * block.layers * setup.tokens * heads * block.head_dim * 2
+    gap = simulate(several).allocated_peak_bytes - simulate(one).allocated_peak_bytes
+    assert gap > 0.9 * copies
+
+
+def test_rows_of_different_length_leave_more_behind_than_equal_ones() -> None:
+    shape = shape_of(model())
+    assert shape is not None
+    setup = setup_of(spec(per_device_train_batch_size=1), model(), shape)
+    assert setup is not None
+    plain = replace(setup, stack=replace(setup.stack, loss_head="full"), checkpointing=False)
+    longest = plain.length
+    varied = tuple(longest * n // 16 for n in (5, 9, 6, 12, 7, 14, 10, 16))
+    equal, mixed = reserve(plain), reserve(plain, varied)
+    assert mixed.high > equal.high
+    assert mixed.low < 1.05 * equal.low, "expandable segments lose little"
 
 
 def test_an_adapter_on_fewer_matrices_needs_less() -> None:

@@ -44,12 +44,13 @@ FAMILIES: Mapping[str, Family] = {
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
+    "gpt_oss": "gpt_oss",
 }
 """Architectures (`model_type`) whose layers the tape has → whose code they run."""
-ROUTED = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
+ROUTED = frozenset({"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"})
 ADAPTED_EXPERTS = frozenset({"mixtral", "qwen3_moe"})
 """Architectures on whose experts PEFT 0.21 puts `all-linear` (transformers_weight_conversion)."""
-QKV_BIAS = frozenset({"qwen2", "qwen2_moe"})
+QKV_BIAS = frozenset({"qwen2", "qwen2_moe", "gpt_oss"})
 QK_NORM = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 BUCKET_ELEMENTS = 5 * 10**8
 """DeepSpeed's own default, which the engine leaves as it is."""
@@ -137,6 +138,8 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
     targets = None if block is None else _targets(spec, block)
     if block is None or targets is None or _counted(block) != shape.parameters:
         return None
+    if block.sinks and spec.model.attn_implementation != "eager":
+        return None  # kernels that know sinks are none of torch's
     training, parallel = spec.training, spec.parallel
     micro, stage = training.per_device_train_batch_size, spec.method.stage
     if not whole and parallel.devices_per_rank > 1:
@@ -191,6 +194,7 @@ def block_of(model: Model, shape: Shape) -> Block | None:
         vocab=shape.vocabulary,
         tied=shape.tied,
         qkv_bias=model.architecture in QKV_BIAS,
+        output_bias=model.architecture == "gpt_oss",
         qk_norm=model.architecture in QK_NORM,
         experts=model.experts or 0 if routed else 0,
         experts_per_token=model.experts_per_token or 0,
@@ -313,8 +317,7 @@ def _loss(setup: Setup, _found: States, size: int) -> str:
 
 
 def _inputs(setup: Setup, _found: States, _size: int) -> str:
-    mask = f", and a mask of {setup.rows} × {setup.length:,}² B" if setup.padded else ""
-    return f"ids, mask and labels: {setup.tokens:,} × 24 B{mask}"
+    return f"ids, mask and labels: {setup.tokens:,} × 24 B"
 
 
 def _over_ranks(setup: Setup) -> str:

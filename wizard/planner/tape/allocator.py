@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from wizard.planner.tape.blocks import Allocator, Block
@@ -14,6 +15,7 @@ from wizard.planner.tape.states import (
     adapter_tensors,
     optimizer_tensors,
     states,
+    trained_tensors,
     weight_tensors,
 )
 from wizard.planner.tape.step import MIDDLE, own_recording, run
@@ -23,34 +25,69 @@ STEPS = 2
 
 
 @lru_cache(maxsize=256)
-def reserve(setup: Setup) -> Interval:
+def reserve(setup: Setup, lengths: tuple[int, ...] = ()) -> Interval:
     """Bytes the allocator holds: with its default settings, and with expandable segments.
 
-    The lower and the higher of the two; sharded states count as one block each.
+    The lower and the higher of the two; sharded states count as one block each. `lengths` are
+    those of successive steps, all of `setup.length` where none are given: what a short step leaves
+    behind in pieces is of no use to a long one.
     """
-    meter = run(own_recording(setup))
+    steps = [_tapes(replace(setup, length=one)) for one in lengths or (setup.length,) * STEPS]
     found = states(setup)
     held = share(setup, found)
     peaks = [
-        _peak(Allocator(expandable=expandable), setup, found, held, meter)
+        _peak(Allocator(expandable=expandable), setup, found, held, steps)
         for expandable in (False, True)
     ]
     return Interval(low=min(peaks), high=max(peaks))
 
 
-def _peak(allocator: Allocator, setup: Setup, found: States, held: Share, meter: Meter) -> int:
+def _tapes(setup: Setup) -> tuple[Meter, ...]:
+    """The micro-batches of a step that differ: the first makes gradients, a later one adds."""
+    if not _keeps_gradients(setup):
+        return (_tape(own_recording(setup)),)
+    first = _tape(own_recording(replace(setup, accumulates=False)))
+    return (first, _tape(own_recording(setup))) if setup.accumulates else (first,)
+
+
+_tape = lru_cache(maxsize=64)(run)
+
+
+def _keeps_gradients(setup: Setup) -> bool:
+    """Whether gradients are made by the tape, and lie among what it makes until the step."""
+    return not own_recording(replace(setup, accumulates=False)).accumulates
+
+
+def _peak(
+    allocator: Allocator,
+    setup: Setup,
+    found: States,
+    held: Share,
+    steps: Sequence[tuple[Meter, ...]],
+) -> int:
     for size in filter(None, _loaded(setup, found, held)):
         allocator.take(size)
-    for step in range(STEPS):
-        blocks = _play(allocator, meter, meter.story[: meter.backward_ends], {})
+    for step, tapes in enumerate(steps):
+        left = [_micro_batch(allocator, tape, held.transit) for tape in tapes]
         if step == 0:
             for size in filter(None, _optimizer(setup, found, held)):
                 allocator.take(size)
-        temporary = allocator.take(held.step) if held.step else None
-        if temporary is not None:
-            allocator.give_back(temporary, held.step)
-        _play(allocator, meter, meter.story[meter.backward_ends :], blocks)
+        temporary = [(allocator.take(size), size) for size in _temporary(setup, found, held)]
+        for block, size in temporary:
+            allocator.give_back(block, size)
+        for tape, blocks in zip(tapes, left, strict=True):
+            _play(allocator, tape, tape.story[tape.backward_ends :], blocks)
     return allocator.peak_reserved
+
+
+def _micro_batch(allocator: Allocator, tape: Meter, transit: int) -> dict[int, Block]:
+    """Forward and backward, with the copies of gradients that are there in backward only."""
+    blocks = _play(allocator, tape, tape.story[: tape.forward_ends], {})
+    buckets = allocator.take(transit) if transit else None
+    _play(allocator, tape, tape.story[tape.forward_ends : tape.backward_ends], blocks)
+    if buckets is not None:
+        allocator.give_back(buckets, transit)
+    return blocks
 
 
 def _play(
@@ -75,10 +112,10 @@ def _loaded(setup: Setup, found: States, held: Share) -> Iterator[int]:
         yield from _each(adapter_tensors(setup))
     else:
         yield from (held.weights, held.adapter)
-    yield from (held.reference, held.buckets, max(held.early, held.late))
+    yield from (held.reference, held.buckets)
+    yield 0 if _keeps_gradients(setup) else max(held.early, held.late)
     yield gathered(setup, found, MIDDLE, backward=True)
     yield from [8 * setup.tokens] * 3
-    yield setup.rows * setup.length**2 if setup.padded else 0
 
 
 def _optimizer(setup: Setup, found: States, held: Share) -> Iterator[int]:
@@ -88,6 +125,16 @@ def _optimizer(setup: Setup, found: States, held: Share) -> Iterator[int]:
         yield held.optimizer
 
 
+def _temporary(setup: Setup, found: States, held: Share) -> Iterator[int]:
+    """What the optimizer's step makes: AdamW over all tensors at once makes a copy of each."""
+    if held.step and held.step == found.step and setup.stack.optimizer == "adamw_foreach":
+        yield from _each(trained_tensors(setup))
+    elif held.step:
+        yield held.step
+
+
 def _each(tensors: Iterable[tuple[int, int]]) -> Iterator[int]:
-    for size, copies in tensors:
-        yield from [size] * copies
+    """Sizes layer by layer, as a model's parameters come."""
+    groups = list(tensors)
+    for layer in range(max((copies for _, copies in groups), default=0)):
+        yield from (size for size, copies in groups if layer < copies)

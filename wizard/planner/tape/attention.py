@@ -31,14 +31,15 @@ class Heads:
         return self.rows * self.length * self.heads * self.head_dim
 
 
-def repeat_heads(tape: Tape, x: Tensor, times: int) -> Tensor:
-    """Key-value heads copied so that there are as many as query heads."""
+def repeat_heads(tape: Tape, x: Tensor, times: int, *, copies: bool = True) -> Tensor:
+    """Key-value heads repeated so that there are as many as query heads; else a view of them."""
     size = x.size
 
     def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
         return [tape.buffer(size)]
 
-    return tape.apply(x.count * times, x.width, (x,), (), backward)
+    storage = None if copies else x.buffer
+    return tape.apply(x.count * times, x.width, (x,), (), backward, storage=storage)
 
 
 def fused_attention(
@@ -47,8 +48,10 @@ def fused_attention(
     """A kernel that keeps q, k, v, its result and one value per query."""
     expands = heads.heads != heads.kv_heads
     if masked and expands:
-        k = repeat_heads(tape, k, heads.heads // heads.kv_heads)
-        v = repeat_heads(tape, v, heads.heads // heads.kv_heads)
+        # A single head is repeated by a stride of zero.
+        times, copies = heads.heads // heads.kv_heads, heads.kv_heads > 1
+        k = repeat_heads(tape, k, times, copies=copies)
+        v = repeat_heads(tape, v, times, copies=copies)
         expands = False
     if tape.autocasts:
         q, k, v = cast(tape, q, HALF), cast(tape, k, HALF), cast(tape, v, HALF)
@@ -85,12 +88,14 @@ def eager_attention(
     `capped` scores pass a hyperbolic tangent, whose result is kept as well (Gemma 2).
     """
     if heads.heads != heads.kv_heads:
-        k = repeat_heads(tape, k, heads.heads // heads.kv_heads)
-        v = repeat_heads(tape, v, heads.heads // heads.kv_heads)
+        # Of several rows the batched product copies what a stride of zero repeats.
+        times, copies = heads.heads // heads.kv_heads, heads.kv_heads > 1 or heads.rows > 1
+        k = repeat_heads(tape, k, times, copies=copies)
+        v = repeat_heads(tape, v, times, copies=copies)
     before = q.width
     if tape.autocasts:
         q, k, v = cast(tape, q, HALF), cast(tape, k, HALF), cast(tape, v, HALF)
-    scores = _product(tape, q, k, heads.rows * heads.heads * heads.length * heads.length)
+    scores = product(tape, q, k, heads.rows * heads.heads * heads.length * heads.length)
     scores = unary(tape, scores)
     if capped:
         scores = unary(tape, scores)
@@ -102,12 +107,12 @@ def eager_attention(
     del scores
     weights = cast(tape, cast(tape, softmax, before), q.width)
     del softmax
-    result = _product(tape, weights, v, heads.result)
+    result = product(tape, weights, v, heads.result)
     del weights
     return tape.apply(result.count, result.width, (result,), (), same)
 
 
-def _product(tape: Tape, a: Tensor, b: Tensor, count: int) -> Tensor:
+def product(tape: Tape, a: Tensor, b: Tensor, count: int) -> Tensor:
     """A batched matrix product of two activations."""
     a_size, b_size = a.size, b.size
 

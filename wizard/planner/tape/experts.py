@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wizard.planner.tape.autograd import Gradients, Tape, Tensor
+from wizard.planner.tape.gpt_oss import biased, chosen_scores, gate_clamped
 from wizard.planner.tape.meter import Buffer
 from wizard.planner.tape.operations import SINGLE, cast, linear, multiply, same, unary
 from wizard.planner.tape.phi3 import halves
@@ -32,6 +33,8 @@ class Experts:
     """A layer's router, and the experts' matrices: gate and up as one, down."""
 
     weights: tuple[Tensor, Tensor, Tensor]
+    biases: tuple[Tensor, Tensor, Tensor] | None
+    """Of the same three (gpt-oss)."""
     adapters: tuple[Factors, Factors, Factors] | None
 
 
@@ -44,6 +47,14 @@ def expert_sizes(block: Block) -> tuple[tuple[int, int], ...]:
         (block.experts * 2 * block.moe_intermediate, block.hidden),
         (block.experts * block.hidden, block.moe_intermediate),
     )
+
+
+def bias_sizes(block: Block) -> tuple[int, ...]:
+    """Elements of the biases of the router and of a layer's experts; empty where there are none."""
+    if not (block.experts and block.sinks):
+        return ()
+    inner = 2 * block.moe_intermediate
+    return block.experts, block.experts * inner, block.experts * block.hidden
 
 
 def expert_factors(setup: Setup) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
@@ -78,15 +89,29 @@ def make_experts(tape: Tape, setup: Setup, width: int, *, trainable: bool) -> Ex
             for a, b in expert_factors(setup)
         )
         adapters = (first, second, third)
-    return Experts((router, gate_up, down), adapters)
+    biases = None
+    if setup.block.sinks:
+        one, two, three = (
+            tape.parameter(count, width, trainable=trainable) for count in bias_sizes(setup.block)
+        )
+        biases = (one, two, three)
+    return Experts((router, gate_up, down), biases, adapters)
 
 
-def routed(tape: Tape, block: Block, experts: Experts, x: Tensor) -> Tensor:
-    """What the chosen experts make of every token, summed by the router's scores."""
+def routed(tape: Tape, block: Block, experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
+    """(what the chosen experts make of every token, summed by the router's scores; the scores)."""
     router, gate_up, down = experts.weights
     chosen = tape.buffer(x.count // block.hidden * block.experts_per_token * INDEX)
     if experts.adapters is not None:
         router = _merged(tape, router, experts.adapters[0])
+    if experts.biases is not None:
+        logits = linear(tape, x, router, block.hidden, experts.biases[0])
+        picked = x.count // block.hidden * block.experts_per_token
+        scores = chosen_scores(tape, logits, chosen, picked)
+        biases = experts.biases[1:]
+        result = _pass(tape, block, (lambda: gate_up, lambda: down), x, scores, biases)
+        del logits, chosen
+        return result, scores
     logits, scores = _route(tape, block, router, x, chosen)
     del router
     if experts.adapters is None:
@@ -98,8 +123,8 @@ def routed(tape: Tape, block: Block, experts: Experts, x: Tensor) -> Tensor:
         _try_out(tape, gate_up)
         merges = (lambda: _folded(tape, gate_up, inner), lambda: _folded(tape, down, outer))
         result = _pass(tape, block, merges, x, scores)
-    del logits, scores, chosen
-    return result
+    del logits, chosen
+    return result, scores
 
 
 def _narrowed(tape: Tape, factors: Factors, weight: Tensor) -> Factors:
@@ -174,6 +199,7 @@ def _pass(
     weights: tuple[Callable[[], Tensor], Callable[[], Tensor]],
     x: Tensor,
     scores: Tensor,
+    biases: Sequence[Tensor] = (),
 ) -> Tensor:
     """Tokens in the order of their experts, one grouped product after the other, and back."""
     hidden, width = block.hidden, x.width
@@ -183,18 +209,23 @@ def _pass(
     sorted_scores = _rows(tape, scores, pairs, order)
     as_numbers = tape.buffer(pairs * SINGLE)
     del as_numbers
+    inner, bias = block.moe_intermediate, None
     gate_up = weights[0]()
-    made = _grouped(tape, picked, gate_up, hidden, 2 * block.moe_intermediate)
-    made = _gated(tape, made)
+    if biases:
+        bias = _rows(tape, biases[0], pairs * 2 * inner, ids)
+    made = biased(tape, _grouped(tape, picked, gate_up, hidden, 2 * inner), bias)
+    made = gate_clamped(tape, made) if biases else _gated(tape, made)
     down = weights[1]()
-    made = _grouped(tape, made, down, block.moe_intermediate, hidden)
+    if biases:
+        bias = _rows(tape, biases[1], pairs * hidden, ids)
+    made = biased(tape, _grouped(tape, made, down, inner, hidden), bias)
     weighted = scaled_rows(tape, made, sorted_scores)
     back, numbers = tape.buffer(pairs * INDEX), tape.buffer(pairs * INDEX)
     del numbers
     weighted = _rows(tape, weighted, pairs * hidden, back)
     total = _summed(tape, weighted, x.count)
     result = cast(tape, total, width)
-    del ids, order, picked, sorted_scores, gate_up, made, down, back, weighted, total
+    del ids, order, picked, sorted_scores, bias, gate_up, made, down, back, weighted, total
     return result
 
 

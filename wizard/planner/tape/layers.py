@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from wizard.planner.tape.attention import Heads, eager_attention, fused_attention, saving_result
 from wizard.planner.tape.autograd import Tape, Tensor
 from wizard.planner.tape.experts import Experts, make_experts, routed, scaled_rows
+from wizard.planner.tape.gpt_oss import rms_norm_oss, rotary_halves, sink_attention
 from wizard.planner.tape.normalisation import rms_norm, rms_norm_fused, rms_norm_gemma
 from wizard.planner.tape.operations import (
     HALF,
@@ -98,6 +99,8 @@ class Layer:
     norms: tuple[Tensor, ...]
     """Before attention and before the MLP; where there are four, then after either."""
     head_norms: tuple[Tensor, Tensor] | None
+    sinks: Tensor | None
+    """A score more per head (gpt-oss)."""
     experts: Experts | None
     masked: bool
     """Whether its attention is given a mask over all pairs of tokens."""
@@ -133,10 +136,11 @@ def make_layer(tape: Tape, setup: Setup, index: int, *, trainable: bool) -> Laye
             tape.parameter(block.head_dim, other, trainable=trainable),
             tape.parameter(block.head_dim, other, trainable=trainable),
         )
+    sinks = tape.parameter(block.heads, other, trainable=trainable) if block.sinks else None
     experts = make_experts(tape, setup, other, trainable=trainable)
     sees_all = bool(block.full_every) and (index + 1) % block.full_every == 0
     masked = setup.padded or (setup.windowed and not sees_all)
-    return Layer(matrices, norms, head_norms, experts, masked)
+    return Layer(matrices, norms, head_norms, sinks, experts, masked)
 
 
 def _adapter(
@@ -179,33 +183,41 @@ class Decoder:
         width, norms = self.setup.block.hidden, layer.norms
         residual = hidden
         hidden = self.norm(hidden, norms[0], width)
-        hidden = self._attention(layer, hidden)
+        hidden, beside = self._attention(layer, hidden)
         if len(norms) > 2:
             hidden = self.norm(hidden, norms[2], width)
         hidden = add(self.tape, residual, hidden)
         residual = hidden
         hidden = self.norm(hidden, norms[1], width)
-        hidden = self._mlp(layer, hidden)
+        hidden, beside = self._mlp(layer, hidden)
         if len(norms) > 2:
             hidden = self.norm(hidden, norms[3], width)
-        return add(self.tape, residual, hidden)
+        hidden = add(self.tape, residual, hidden)
+        del beside
+        return hidden
 
     def norm(self, x: Tensor, weight: Tensor, width: int) -> Tensor:
         """RMSNorm in the kernel the stack has."""
         if self.setup.stack.fused_norm:
             return rms_norm_fused(self.tape, x, weight, width)
+        if self.setup.block.sinks:
+            return rms_norm_oss(self.tape, x, weight, width)
         if self.setup.block.gemma:
             return rms_norm_gemma(self.tape, x, weight, width)
         return rms_norm(self.tape, x, weight, width)
 
-    def _attention(self, layer: Layer, hidden: Tensor) -> Tensor:
+    def _attention(self, layer: Layer, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(the result, the scores where the layer's code keeps them by name)."""
         tape, setup = self.tape, self.setup
         family = setup.block.family
         if family == "phi3":
             q, k, v = self._queries_joined(layer, hidden)
         else:
             q, k, v = self._queries(layer, hidden)
-        if setup.attention == "eager":
+        scores = None
+        if layer.sinks is not None:
+            result, scores = sink_attention(tape, q, k, v, self.heads, layer.sinks)
+        elif setup.attention == "eager":
             result = eager_attention(tape, q, k, v, self.heads, capped=family == "gemma2")
         else:
             masked = layer.masked and setup.attention == "sdpa"
@@ -213,7 +225,7 @@ class Decoder:
             if family == "phi3":
                 # Its queries are joined head by head, so the result has to be put in order.
                 result = clone(tape, result)
-        return self._project(layer.matrices["o"], result)
+        return self._project(layer.matrices["o"], result), scores
 
     def _queries(self, layer: Layer, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries and keys, and values."""
@@ -229,6 +241,8 @@ class Decoder:
         if norms and late:
             q = self.norm(q, norms[0], head_dim)
             k = self.norm(k, norms[1], head_dim)
+        if self.setup.block.sinks:
+            return rotary_halves(tape, q), rotary_halves(tape, k), v
         rotate = rotary_fused if self.setup.stack.fused_rope else rotary
         return rotate(tape, q), rotate(tape, k), v
 
@@ -242,19 +256,21 @@ class Decoder:
         v = part(tape, joined, columns * heads.kv_heads)
         return rotary_joined(tape, q), rotary_joined(tape, k), v
 
-    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+    def _mlp(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(the result, the router's scores where the layer's code keeps them by name)."""
         tape, block = self.tape, self.setup.block
         if layer.experts is None:
-            return self._dense(layer, x)
+            return self._dense(layer, x), None
         if not block.shared_intermediate:
-            return routed(tape, block, layer.experts, x)
+            result, scores = routed(tape, block, layer.experts, x)
+            return result, scores if block.sinks else None
         shared = self._dense(layer, x)
-        result = routed(tape, block, layer.experts, x)
+        result, _ = routed(tape, block, layer.experts, x)
         gate = self._project(layer.matrices[SHARED_GATE], x)
         gate = saving_result(tape, gate)
         shared = scaled_rows(tape, shared, gate)
         del gate
-        return add(tape, result, shared)
+        return add(tape, result, shared), None
 
     def _dense(self, layer: Layer, x: Tensor) -> Tensor:
         tape, matrices = self.tape, layer.matrices

@@ -24,8 +24,8 @@ class Meter:
     """
 
     __slots__ = (
-        "_kinds_of_regions", "_marks", "_region", "_tops", "backward_ends", "kind", "kinds",
-        "live", "mark", "sizes", "story", "top",
+        "_kinds_of_regions", "_marks", "_region", "_tops", "backward_ends", "forward_ends", "kind",
+        "kinds", "live", "mark", "sizes", "story", "top",
     )  # fmt: skip
 
     def __init__(self, kinds_of_regions: Sequence[int]) -> None:
@@ -43,6 +43,8 @@ class Meter:
         self.sizes: list[int] = []
         self.kinds: list[int] = []
         self.story: list[int] = []
+        self.forward_ends = 0
+        """Length of the story when backward begins."""
         self.backward_ends = 0
         """Length of the story when only gradients are left."""
 

@@ -16,15 +16,19 @@ from wizard.planner.tape.operations import SINGLE, cast, same
 
 def rms_norm(tape: Tape, x: Tensor, weight: Tensor, width: int) -> Tensor:
     """`weight * (x / rms(x))`, in float32 inside; the result has the wider elements of the two."""
+    variance, normed = normalised(tape, x, width)
+    # The code holds `variance` and the float32 `normed` until it returns.
+    result = weighted(tape, cast(tape, normed, x.width), weight)
+    del variance, normed
+    return result
+
+
+def normalised(tape: Tape, x: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """(`mean(x ** 2)`, `x / rms(x)` in float32)."""
     single = cast(tape, x, SINGLE)
     variance = _variance(tape, single, width)
     scale = _inverse_root(tape, variance)
-    normed = _scaled(tape, single, scale)
-    del single, scale
-    # The code holds `variance` and the float32 `normed` until it returns.
-    result = _weighted(tape, cast(tape, normed, x.width), weight)
-    del variance, normed
-    return result
+    return variance, _scaled(tape, single, scale)
 
 
 def _variance(tape: Tape, x: Tensor, width: int) -> Tensor:
@@ -69,7 +73,7 @@ def _scaled(tape: Tape, x: Tensor, scale: Tensor) -> Tensor:
     return tape.apply(x.count, SINGLE, (x, scale), (x.buffer, scale.buffer), backward)
 
 
-def _weighted(tape: Tape, x: Tensor, weight: Tensor) -> Tensor:
+def weighted(tape: Tape, x: Tensor, weight: Tensor) -> Tensor:
     """Every token times the norm's weight."""
     width = max(x.width, weight.width)
     size, narrow_size, weight_size = x.count * width, x.size, weight.size

@@ -12,7 +12,7 @@ Optimizer = Literal[
     "adafactor", "none",
 ]  # fmt: skip
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
-Family = Literal["llama", "gemma", "gemma2", "gemma3", "phi3"]
+Family = Literal["llama", "gemma", "gemma2", "gemma3", "phi3", "gpt_oss"]
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
@@ -60,6 +60,11 @@ class Block:
     def gemma(self) -> bool:
         """Norms add one to their weights in float32, and embedded tokens are scaled."""
         return self.family in ("gemma", "gemma2", "gemma3")
+
+    @property
+    def sinks(self) -> bool:
+        """gpt-oss: a score more per head, and biases of the router and of every expert."""
+        return self.family == "gpt_oss"
 
     @property
     def norms(self) -> int:

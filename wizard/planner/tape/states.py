@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wizard.planner.tape.experts import expert_factors, expert_sizes
+from wizard.planner.tape.experts import bias_sizes, expert_factors, expert_sizes
 from wizard.planner.tape.layers import adapted, has_bias, matrix_widths, other_bytes
 from wizard.planner.tape.setup import DTYPE_BYTES, Block, Setup
 
@@ -108,6 +108,11 @@ def adapter_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
             yield group.elements * DTYPE_BYTES[setup.stack.adapter_dtype], group.copies
 
 
+def trained_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
+    """(bytes, how many) of the tensors that learn."""
+    yield from weight_tensors(setup) if setup.method == "full" else adapter_tensors(setup)
+
+
 def optimizer_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
     """(bytes, how many) of the optimizer's states."""
     full, kind = setup.method == "full", setup.stack.optimizer
@@ -146,6 +151,10 @@ def _others(setup: Setup) -> Iterator[Group]:
     yield Group(rows=1, columns=block.hidden, copies=block.norms * block.layers + 1)
     if block.qk_norm:
         yield Group(rows=1, columns=block.head_dim, copies=2 * block.layers)
+    for count in bias_sizes(block):
+        yield Group(rows=1, columns=count, copies=block.layers)
+    if block.sinks:
+        yield Group(rows=1, columns=block.heads, copies=block.layers)
     for name, (_, width_out) in matrix_widths(block).items():
         if has_bias(block, name):
             yield Group(rows=1, columns=width_out, copies=block.layers)
@@ -188,14 +197,9 @@ def _rotary_buffers(block: Block) -> int:
 
 
 def _inputs(setup: Setup) -> int:
-    """Token ids, mask and labels of 8 bytes each; a mask over pairs of tokens where rows differ.
-
-    Eager attention has masks of its own on the tape, FlashAttention needs none.
-    """
-    masked = setup.padded and setup.attention == "sdpa"
-    pairs = setup.masks * setup.rows * setup.length**2 if masked else 0
+    """Token ids, mask and labels of 8 bytes each; masks over pairs of tokens are on the tape."""
     both = 2 if setup.single_answers else 1
-    return both * (3 * 8 * setup.tokens + pairs)
+    return both * 3 * 8 * setup.tokens
 
 
 def _optimizer(setup: Setup, trained: list[Group], width: int) -> int:

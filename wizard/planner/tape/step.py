@@ -22,7 +22,7 @@ from wizard.planner.tape.layers import (
 )
 from wizard.planner.tape.meter import Meter
 from wizard.planner.tape.operations import embedding, unary
-from wizard.planner.tape.setup import Setup, UnknownStepError
+from wizard.planner.tape.setup import Block, Setup, UnknownStepError
 
 FORWARD, REFERENCE, BACKWARD = 0, 5, 10
 """First of the five regions of each pass."""
@@ -96,7 +96,8 @@ def _has_buckets(setup: Setup) -> bool:
 @lru_cache(maxsize=4096)
 def _record(setup: Setup) -> Recording:
     depth, period = setup.block.layers, _period(setup)
-    shallow = SHALLOW + (depth - SHALLOW) % period
+    least = _least_depth(setup.block)
+    shallow = least + (depth - least) % period
     if depth <= shallow + period or (setup.checkpointing and setup.checkpoint_every > 1):
         return Recording(tuple(run(setup).at_peaks()))
     low, high = (_peaks(_at_depth(setup, layers)) for layers in (shallow, shallow + period))
@@ -112,6 +113,12 @@ def _record(setup: Setup) -> Recording:
 def _period(setup: Setup) -> int:
     """After how many layers the same kind comes again."""
     return setup.block.full_every if setup.windowed and setup.block.full_every else 1
+
+
+def _least_depth(block: Block) -> int:
+    """The least depth that holds every kind of layer of which something is kept."""
+    kinds_apart = block.positions > 1 and 0 < block.full_every <= block.layers
+    return max(SHALLOW, block.full_every) if kinds_apart else SHALLOW
 
 
 @lru_cache(maxsize=4096)
@@ -161,6 +168,7 @@ def run(setup: Setup) -> Meter:
     if setup.preference in ("model", "adapter"):
         with tape.no_grad():
             model.reference().forward(REFERENCE)
+    meter.forward_ends = len(meter.story)
     tape.backward(loss)
     del loss, held
     meter.backward_ends = len(meter.story)
@@ -198,25 +206,33 @@ class _Model:
 
     def forward(self, first_region: int) -> tuple[Tensor, object]:
         """(the loss, what stays alive beside it)."""
+        with self.tape.caching_casts():
+            hidden, angles = self._decoded(first_region)
+            loss, returned = loss_of(self.tape, self.setup, hidden, self.head)
+            return loss, (*angles, returned)
+
+    def _decoded(self, first_region: int) -> tuple[Tensor, tuple[object, ...]]:
+        """(the last hidden state, the angles that layers keep).
+
+        As in transformers, embedded tokens and masks have names of their own until it returns.
+        """
         tape, setup = self.tape, self.setup
-        with tape.caching_casts():
-            self._enter(first_region, EMBEDDING)
-            embedded = self._embed()
-            shared = self._shared(embedded)
-            hidden = embedded
-            last = len(self.layers) - 1
-            for index, layer in enumerate(self.layers):
-                self._enter(first_region, TOP if index == last else MIDDLE if index else BOTTOM)
-                if setup.checkpointing and index % setup.checkpoint_every == 0:
-                    hidden = tape.checkpoint(self.decoder.layer, layer, hidden, shared)
-                else:
-                    hidden = self.decoder.layer(layer, hidden, shared)
-            self._enter(first_region, HEAD)
-            hidden = self.decoder.norm(hidden, self.norm, setup.block.hidden)
-            loss, returned = loss_of(tape, setup, hidden, self.head)
-            # transformers' forward holds the embedded tokens in a name of its own until here.
-            del embedded
-            return loss, (*shared[: 2 * setup.block.positions], returned)
+        self._enter(first_region, EMBEDDING)
+        embedded = self._embed()
+        shared = self._shared(embedded)
+        hidden = embedded
+        last = len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            self._enter(first_region, TOP if index == last else MIDDLE if index else BOTTOM)
+            if setup.checkpointing and index % setup.checkpoint_every == 0:
+                hidden = tape.checkpoint(self.decoder.layer, layer, hidden, shared)
+            else:
+                hidden = self.decoder.layer(layer, hidden, shared)
+        self._enter(first_region, HEAD)
+        hidden = self.decoder.norm(hidden, self.norm, setup.block.hidden)
+        block = setup.block
+        kinds_kept = block.positions if 0 < block.full_every <= block.layers else 1
+        return hidden, shared[: 2 * kinds_kept]
 
     def _enter(self, first_region: int, region: int) -> None:
         self.tape.meter.enter(first_region + region)
@@ -241,11 +257,13 @@ class _Model:
     def _shared(self, hidden: Tensor) -> tuple[object, ...]:
         """Cosines, sines and masks over all pairs of tokens: every layer is handed them."""
         tape, setup = self.tape, self.setup
-        angles = setup.length * setup.block.head_dim * hidden.width
+        # gpt-oss has those of half a head, which serve both halves.
+        angles = setup.length * setup.block.head_dim * hidden.width // (1 + setup.block.sinks)
         parts = [tape.buffer(angles) for _ in range(2 * setup.block.positions)]
         if setup.attention == "eager":
             pairs = setup.rows * setup.length**2 * hidden.width
             parts += [tape.buffer(pairs) for _ in range(setup.masks)]
-        elif setup.windowed:
-            parts.append(tape.buffer(setup.rows * setup.length**2))
+        elif setup.attention == "sdpa":
+            masks = setup.masks if setup.padded else int(setup.windowed)
+            parts += [tape.buffer(setup.rows * setup.length**2) for _ in range(masks)]
         return tuple(parts)
