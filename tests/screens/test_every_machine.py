@@ -38,7 +38,6 @@ FIRST = {
     ("cpu", (60, 16), "zh_CN"),
     ("no_peers", (140, 40), "en"),
     ("npus_8", (80, 24), "zh_CN"),
-    ("slice", (200, 60), "en"),
 }
 """Walks of the default tier."""
 
@@ -172,10 +171,12 @@ async def walk(facts: Facts, data: Path, size: tuple[int, int]) -> Walked:
         await pilot.press("enter")
         await look(pilot, walked, Step.REVIEW)
         await pilot.press("enter")
+        await until(pilot, lambda: "225" in shown(app))
         await look(pilot, walked, Step.RUN)
         run.state = values.finished(run.state)
         await until(pilot, lambda: language.said("finished").upper() in shown(app))
         await pilot.press("enter")
+        await until(pilot, lambda: "225 / 225" in shown(app))
         await look(pilot, walked, Step.FINISH)
         await pilot.press("enter")
     assert app.return_value == walked.launched[0]

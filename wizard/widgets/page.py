@@ -252,7 +252,9 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
             raw = wording.many_lines("".join(traceback.format_exception(error)).rstrip())
             code = hashlib.sha256(raw.encode()).hexdigest()[:8]
             title = f"Traceback {code}"
-            self.app.push_screen(Sheet(title, Content(f"{said_problem(problem)}\n\n{raw}")))
+            self.app.push_screen(
+                Sheet(title, Content(f"{wording.one_line(said_problem(problem))}\n\n{raw}"))
+            )
 
     def on_rows_clicked(self, event: Rows.Clicked) -> None:
         """A click marks a row; one on the marked row takes it."""
