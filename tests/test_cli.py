@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -416,3 +417,35 @@ def test_the_wizard_plans_for_another_machine_and_starts_nothing_there(data: str
     with pytest.raises(ProblemError, match="not started here"):
         chosen.launch(paths.runs() / "there", False)
     assert not paths.runs().exists()
+
+
+def test_every_command_with_json_takes_a_format_except_export_whose_format_is_its_target() -> None:
+    def parsers(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, set[str]]]:
+        yield name, set(parser._option_string_actions)
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for below, one in action.choices.items():
+                    yield from parsers(one, f"{name} {below}".strip())
+
+    both = {name: options for name, options in parsers(build_parser(), "") if "--json" in options}
+    assert len(both) > 12
+    assert [name for name, options in both.items() if "--format" not in options] == []
+    exporting = build_parser().parse_args(["export", "--format", "sbatch", "--json"])
+    assert (exporting.format, exporting.json) == ("sbatch", True)
+
+
+def test_a_format_says_how_results_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    told = {}
+    for how in ([], ["--format", "auto"], ["--format", "human"], ["--json"], ["--format", "json"]):
+        assert main(["settings", "show", "lora_rank", *how]) == 0
+        told[" ".join(how)] = capfd.readouterr()
+    assert told[""] == told["--format auto"] == told["--format human"]
+    assert told["--json"] == told["--format json"] != told[""]
+    assert json.loads(told["--json"].out)["schema"] == 1
+
+    assert main(["settings", "show", "lora_rank", "--format", "quiet"]) == 0
+    assert capfd.readouterr() == ("", "")
+    assert main(["settings", "show", "no_such_name", "--format", "quiet"]) == 2
+    assert "no_such_name" in capfd.readouterr().err, "an error is told all the same"
+    assert main(["settings", "show", "lora_rank"]) == 0
+    assert capfd.readouterr() == told[""], "the next one is not quiet"

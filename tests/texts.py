@@ -80,6 +80,7 @@ TITLED = {  # call → which of its arguments (by place or keyword) is a title o
     "say": (0,),
     "TextBox": (0,),
     "_section": (0,),
+    "_table": (0,),
     "_one": (0,),
     "_section_of_two": (0,),
     "_compared": (0,),
@@ -111,7 +112,7 @@ LABELLED = (  # files in which the first of a tuple is a label of what follows
 )
 _WORD_LISTS = """
 LABELS STAGES ORIGINS LINK_NAMES MARKS METHOD_REASONS NAMES MOVED MEANINGS STOP_CHOICES
-WORDS EXIT_MEANING CAUSES PLACE titles
+WORDS EXIT_MEANING CAUSES PLACE titles RANK_TITLES
 """
 WORD_LISTS = frozenset(_WORD_LISTS.split())
 """Tables of words: their values, or all of them, are shown."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from wizard import __version__, language
 from wizard.commands import COMMANDS
+from wizard.commands.terminal import be_quiet
 from wizard.commands.usage import Parser, tell_exit_codes
 from wizard.language import said, said_problem
 from wizard.problem import ProblemError
@@ -59,6 +60,7 @@ def _run(argv: Sequence[str] | None) -> int:
                 parser.error("--machine comes after the command")
             if args.wizard_plain:
                 parser.error("--plain comes after the command")
+        be_quiet(getattr(args, "quiet", False))
         code: int = args.run(args)
     finally:
         sys.stdout.flush()

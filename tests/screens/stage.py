@@ -27,6 +27,7 @@ from wizard.screens.model import ModelVerbs
 from wizard.screens.review import ReviewVerbs
 from wizard.screens.telling import DataVerbs
 from wizard.steps import Chosen
+from wizard.widgets.message import MessageLine
 
 RUN = Path("/runs/qwen3-8b-lora-1129-1")
 
@@ -227,6 +228,8 @@ async def rest(pilot: Pilot[Any]) -> None:
         with contextlib.suppress(WorkerCancelled):  # a newer call took its place
             await pilot.app.workers.wait_for_complete(slow)
     await pilot.pause()
+    while any(line.lingers for line in pilot.app.screen.query(MessageLine)):
+        await pilot.pause(0.05)
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:

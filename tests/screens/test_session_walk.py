@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,21 +17,6 @@ from wizard.planner import plans as real_plans
 from wizard.steps import ORDER, Step
 
 MOST_KEYS = 12
-SMALL = replace(
-    values.MODEL,
-    architecture="llama",
-    parameters=134_515_008,
-    embedding_parameters=28_311_552,
-    hidden_size=576,
-    intermediate_size=1536,
-    num_layers=30,
-    num_heads=9,
-    num_kv_heads=3,
-    head_dim=64,
-    vocab_size=49_152,
-    tied_embeddings=True,
-)
-"""A model that a CPU can train."""
 
 
 def world(**changes: Any) -> World:
@@ -44,26 +28,12 @@ def world(**changes: Any) -> World:
     return World(**{**given, **changes})
 
 
-@pytest.mark.parametrize(
-    ("machine", "size"),
-    [
-        ("switched", (80, 24)),
-        pytest.param("cpu", (60, 16), marks=pytest.mark.slow),
-        pytest.param("mixed", (140, 40), marks=pytest.mark.slow),
-        pytest.param("one_pool", (100, 30), marks=pytest.mark.slow),
-        pytest.param("slice", (200, 60), marks=pytest.mark.slow),
-        pytest.param("npus", (80, 24), marks=pytest.mark.slow),
-        pytest.param("off_fabric", (60, 16), marks=pytest.mark.slow),
-    ],
-)
-async def test_defaults_lead_to_a_run_in_few_keys(machine: str, size: tuple[int, int]) -> None:
+async def test_defaults_lead_to_a_run_in_few_keys() -> None:
     """Enter alone: the machine, the first model, the data file of this folder, the first plan."""
-    facts, lived = machines.facts(machine), world()
-    if machine == "cpu":
-        lived.model = SMALL
+    facts, lived = machines.facts("switched"), world()
     app = TunewrightApp(lived.verbs(probe=lambda say: facts, plans=real_plans))
     keys = 0
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await reach(pilot, Step.HARDWARE)
         while step_of(app) is not Step.RUN and keys < MOST_KEYS:
             await rest(pilot)

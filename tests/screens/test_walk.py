@@ -1,25 +1,19 @@
-"""The whole way by keys: from hardware to a running dashboard and its result."""
+"""Ways through the pages by keys: back, into runs, out; `test_every_machine` goes all the way."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from textual.events import Key
 from textual.pilot import Pilot
 
 from tests.screens import values
 from tests.screens.pages import RUNS
 from tests.screens.stage import RUN, FollowedRun, World, rest, shown, until
-from wizard.answers import Answers
 from wizard.app import TunewrightApp
 from wizard.dashboard.screen import Dashboard
-from wizard.facts import Dataset, Facts
-from wizard.plan import Plan
-from wizard.planner import plans as real_plans
+from wizard.facts import Dataset
 from wizard.steps import Step
-
-SIZES = [(80, 24), pytest.param((140, 40), marks=pytest.mark.slow)]
 
 
 def step_of(app: TunewrightApp) -> Step | None:
@@ -30,56 +24,6 @@ async def reach(pilot: Pilot[Any], step: Step) -> None:
     app = pilot.app
     assert isinstance(app, TunewrightApp)
     await until(pilot, lambda: step_of(app) is step)
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_enter_leads_from_hardware_to_the_result_of_a_run(size: tuple[int, int]) -> None:
-    world = World(run=FollowedRun(values.state_after(values.events())))
-    planned: list[Answers] = []
-
-    def plan(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
-        planned.append(answers)
-        return real_plans(facts, answers)
-
-    app = TunewrightApp(world.verbs(plans=plan), clock=lambda: values.NOW)
-    async with app.run_test(size=size) as pilot:
-        await reach(pilot, Step.HARDWARE)
-        assert "RTX 4090" in shown(app)
-        await pilot.press("enter")
-
-        await reach(pilot, Step.MODEL)
-        await pilot.press("m", "enter")
-        await rest(pilot)
-        assert "8.19 B" in shown(app)
-        await pilot.press("enter")
-
-        await reach(pilot, Step.DATA)
-        await pilot.press("d", "enter")
-        await rest(pilot)
-        assert "[listening] sockets" in shown(app)
-        await pilot.press("enter")
-
-        await reach(pilot, Step.PLAN)
-        await pilot.press("enter")
-        await reach(pilot, Step.TUNE)
-        await pilot.press(*"2e-4", "enter")
-        await reach(pilot, Step.REVIEW)
-        assert "set -euo pipefail" in shown(app)
-        assert planned[-1].settings == {"learning_rate": 2e-4}
-        await pilot.press("enter")
-
-        await reach(pilot, Step.RUN)
-        assert world.launched == [(RUN, False)]
-        assert world.written == [(values.FILES, RUN.name)]
-        await until(pilot, lambda: "Ranks (2 of 2)" in shown(app))
-
-        world.run.state = values.finished(world.run.state)
-        await until(pilot, lambda: "FINISHED" in shown(app))
-        await pilot.press("enter")
-        await reach(pilot, Step.FINISH)
-        await until(pilot, lambda: f"tunewright chat {RUN.name}" in shown(app))
-        await pilot.press("enter")
-    assert app.return_value == RUN
 
 
 async def test_escape_goes_back_and_later_answers_are_offered_again() -> None:

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", metavar="RUN", help="its name or folder")
     parser.add_argument("second", metavar="RUN", help="its name or folder")
     output.add_runs(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:

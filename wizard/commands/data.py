@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wizard import api, paths
+from wizard.commands import output
 from wizard.commands.choosing import add_hub
 from wizard.commands.plan import rows_of
 from wizard.commands.terminal import note, print_exactly, print_json, say
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="pairs",
         help="columns=ours=theirs, data_format, max_length, system, template, model_name, …",
     )
-    check.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(check)
 
 
 def _few(text: str) -> int:

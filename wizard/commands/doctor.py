@@ -6,7 +6,7 @@ import argparse
 import os
 from dataclasses import replace
 
-from wizard.commands import choosing
+from wizard.commands import choosing, output
 from wizard.commands.terminal import print_json, say
 from wizard.facts import Facts
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--network", action="store_true", help="also ask the model hub for one byte of a file"
     )
     choosing.add_machine(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the configuration, or a script with the call")
     output.add_file(parser, "a file for the preset", "--out", metavar="PRESET.toml", dest="into")
     parser.add_argument("--from", dest="peer", choices=SOURCES, help="whose it is, if unclear")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wizard import api
 from wizard.answers import Answers
+from wizard.commands import output
 from wizard.commands.choosing import add_machine
 from wizard.commands.terminal import print_json, say
 from wizard.facts import KnownModel, Model
@@ -32,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("name", metavar="MODEL", help="a folder or a hub id")
     show.add_argument("--hub", action="store_true", help="ask the hub; nobody is asked otherwise")
     add_machine(show)
-    show.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(show)
     search = actions.add_parser("search", help="models whose name holds these words")
     search.add_argument("words", nargs="*", metavar="WORD", help="as in: qwen3 8b")
-    search.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(search)
 
 
 def run(args: argparse.Namespace) -> int:

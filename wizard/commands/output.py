@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from wizard import paths
 from wizard.problem import Problem, ProblemError
+
+FORMATS = ("auto", "human", "json", "quiet")
 
 
 def add_runs(parser: argparse.ArgumentParser, *, alias: bool = True, inner: bool = False) -> None:
@@ -63,3 +67,28 @@ def target(named: str, *, force: bool, folder: bool = False) -> Path:
             )
         )
     return path
+
+
+class _Format(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """What the commands ask for: `json` and `quiet`."""
+        namespace.json, namespace.quiet = values == "json", values == "quiet"
+
+
+def add_format(parser: argparse.ArgumentParser, about_json: str = "one JSON document") -> None:
+    """How results are printed; `export`, whose --format names the form, has --json alone."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help=about_json)
+    how.add_argument(
+        "--format",
+        action=_Format,
+        choices=FORMATS,
+        help="auto or human: text; json: as --json; quiet: data and errors alone, nothing is asked",
+    )
+    parser.set_defaults(quiet=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from wizard import api, machines
 from wizard.answers import Answers, Goal
-from wizard.commands import choosing
+from wizard.commands import choosing, output
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Dataset, Facts
 from wizard.language import said, said_problem
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     choosing.add_arguments(parser)
     choosing.add_nodes(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(parser)
     parser.add_argument(
         "--trace",
         action="store_true",

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="every preset, shipped and saved")
-    listing.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(listing)
     show = actions.add_parser("show", help="the file of one preset")
     show.add_argument("name")
     output.add_file(show, "into a file, to share it", "--out")

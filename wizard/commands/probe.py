@@ -19,7 +19,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(parser)
     output.add_file(parser, "save it for --machine FILE")
     choosing.add_machine(parser)
     parser.add_argument("--torch", action="store_true", help="ask torch as well: some seconds")

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choosing.add_order(parser)
     parser.add_argument("--follow", action="store_true", help="stay and show the run")
     parser.add_argument("--plain", action="store_true", help="follow with plain lines")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(parser)
     parser.add_argument(
         "--if-lost",
         action="store_true",

@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.events import EXIT_OK
 from wizard import api
 from wizard.answers import Answers
-from wizard.commands import choosing, plan
+from wizard.commands import choosing, output, plan
 from wizard.commands.terminal import is_interactive, note, print_json, quote, say
 from wizard.commands.watching import POLL_SECONDS, exit_code, views, watch
 from wizard.dashboard.words import tested
@@ -43,7 +43,7 @@ def add_starting(parser: argparse.ArgumentParser) -> None:
         help="only a few steps with the longest rows, then the memory measured and predicted",
     )
     parser.add_argument("--write-only", action="store_true", help="write the folder, start nothing")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ DESCRIPTION = "Without an action: the runs in the runs folder, running ones firs
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     output.add_runs(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     rename = actions.add_parser("rename", help="give a run another name")
     rename.add_argument("name", metavar="RUN")

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 from typing import TYPE_CHECKING, Any
 
+from wizard.commands import output
 from wizard.commands.terminal import print_json, say
 from wizard.problem import Problem, ProblemError
 from wizard.wording import setting as worded
@@ -23,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="every setting, or those that words match")
     listing.add_argument("words", nargs="*", metavar="WORD", help="found in names or meaning")
-    listing.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(listing)
     show = actions.add_parser("show", help="one setting in full")
     show.add_argument("name", metavar="KEY", help="its name here or in another trainer")
-    show.add_argument("--json", action="store_true", help="one JSON document")
+    output.add_format(show)
 
 
 def run(args: argparse.Namespace) -> int:

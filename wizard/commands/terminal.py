@@ -9,11 +9,20 @@ from typing import Any
 
 from wizard.language import said
 
+_quiet = False
+
+
+def be_quiet(quiet: bool) -> None:
+    """From now on nothing but data and errors is printed, and nothing is asked."""
+    global _quiet
+    _quiet = quiet
+
 
 def is_interactive() -> bool:
     """Whether a full-screen app may be drawn; decided before Textual is imported."""
     return (
-        sys.stdin.isatty()
+        not _quiet
+        and sys.stdin.isatty()
         and sys.stdout.isatty()
         and os.environ.get("TERM", "dumb") not in ("", "dumb")
         and not os.environ.get("ACCESSIBLE")
@@ -23,7 +32,8 @@ def is_interactive() -> bool:
 
 def say(text: str) -> None:
     """A line for the person; foreign text in it shows its control characters as symbols."""
-    quote(said(text))
+    if not _quiet:
+        quote(said(text))
 
 
 def quote(text: str) -> None:
@@ -47,7 +57,8 @@ def note(text: str) -> None:
     """A line beside the data."""
     from wizard.wording import one_line
 
-    print(one_line(said(text)), file=sys.stderr, flush=True)
+    if not _quiet:
+        print(one_line(said(text)), file=sys.stderr, flush=True)
 
 
 def announce(text: str) -> None:

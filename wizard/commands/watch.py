@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_runs(parser)
     parser.add_argument("--plain", action="store_true", help="plain lines, no full screen")
     parser.add_argument("--once", action="store_true", help="the present state, then leave")
-    parser.add_argument(
-        "--json", action="store_true", help="a line of JSON at each change; with --once: one"
-    )
+    output.add_format(parser, "a line of JSON at each change; with --once: one")
     parser.add_argument(
         "--every",
         metavar="SECONDS",

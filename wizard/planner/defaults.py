@@ -68,10 +68,14 @@ def _dtype(device: Device, method: str, strategy: str) -> tuple[str, str, dict[s
         )
     native = _bf16_native(device)
     if native is not False:
-        known = "has bfloat16 units" if native else "is not known; most have bfloat16"
+        why = (
+            f"{device.name} has bfloat16 units: half the memory, and no overflow"
+            if native
+            else f"{device.name} is not known; most have bfloat16: half the memory, and no overflow"
+        )
         return (
             "bfloat16",
-            f"{device.name} {known}: half the memory, and no overflow",
+            why,
             {"float32": "twice the memory", "float16": "overflows where bfloat16 does not"},
         )
     if method == "full" and strategy not in ("zero1", "zero2", "zero3", "fsdp"):

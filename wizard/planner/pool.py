@@ -121,8 +121,9 @@ def _cpu_pool(facts: Facts, count: int | None, answers: Answers) -> Pool:
         devices=(cpu,),
         count=ranks,
         fixed=count is not None,
-        reason=f"no accelerator; {counted(cores, 'core')} {'carries' if cores == 1 else 'carry'} "
-        f"{counted(ranks, 'CPU rank')}",
+        reason=f"no accelerator; 1 core carries {counted(ranks, 'CPU rank')}"
+        if cores == 1
+        else f"no accelerator; {cores:,} cores carry {counted(ranks, 'CPU rank')}",
     )
 
 

@@ -110,8 +110,11 @@ def _over_pcie(devices: tuple[Device, Device], kind: Kind) -> tuple[float | None
         return None, "nobody says what lies between them"
     if not rate:
         return None, "the generation or width of the slot is unknown"
-    sockets = " and the link between sockets" if kind == "socket" else ""
-    return round(rate, 1), f"at most that of PCIe {generation}.0 x{width}{sockets}"
+    if kind == "socket":
+        why = f"at most that of PCIe {generation}.0 x{width} and the link between sockets"
+    else:
+        why = f"at most that of PCIe {generation}.0 x{width}"
+    return round(rate, 1), why
 
 
 def _driver_says(between: Between) -> tuple[bool | None, str]:

@@ -33,6 +33,7 @@ svg .grid { stroke: var(--soft); } svg polyline { fill: none; stroke: var(--line
   stroke-linejoin: round; } svg circle { fill: var(--dot); }
 .error { color: #c53030; } .warning { color: #b7791f; } pre { white-space: pre-wrap; }
 """
+RANK_TITLES = ("rank", "device", "step", "own s", "wait s", "tokens/s", "peak", "slowness", "state")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -45,7 +46,7 @@ def page(view: View, plan: object, result: object, versions: Mapping[str, str | 
     state = view.state
     name = _text(state.name)
     parts = [
-        f"<h1>{name}</h1><p>{_text(view.plan.title)}</p>",
+        f"<h1>{name}</h1><p>{_text(said(view.plan.title))}</p>",
         _outcome(state),
         _against(view, result),
         _plots(state),
@@ -54,7 +55,7 @@ def page(view: View, plan: object, result: object, versions: Mapping[str, str | 
         _decisions(plan),
         _parts(plan),
         _environment(state, plan, versions),
-        f"<p>{_text(said(f'Written by tunewright {__version__}.'))}</p>",
+        f"<p>{_text(said(f'Written by tunewright {__version__}'))}</p>",
     ]
     return (
         f'<!DOCTYPE html>\n<html lang="{used().replace("_", "-")}"><head><meta charset="utf-8">'
@@ -170,7 +171,6 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 def _ranks(view: View) -> str:
     state = view.state
-    head = ("rank", "device", "step", "own s", "wait s", "tokens/s", "peak", "slowness", "state")
     order = sorted(state.ranks, key=lambda n: (-view.shares.get(n, 0.0), n))
     rows = [_rank(state.ranks[n], view.shares.get(n)) for n in order[:MOST_RANKS]]
     if not rows:
@@ -178,7 +178,7 @@ def _ranks(view: View) -> str:
     left = len(order) - len(rows)
     told = said(f"{left:,} further ranks are not listed: these are the slowest.")
     more = f"<p>{_text(told)}</p>" if left else ""
-    return _section("Ranks", _table(head, rows) + more)
+    return _section("Ranks", _table(RANK_TITLES, rows) + more)
 
 
 def _rank(rank: RankState, share: float | None) -> tuple[str, ...]:
@@ -226,8 +226,8 @@ def _parts(plan: object) -> str:
         (str(p.get("name", "")), wording.gib(number(p, "bytes")), str(p.get("formula", "")))
         for p in _listed(memory.get("parts"))
     ]
-    head = ("part", "predicted", "how")
-    return _section("Memory of a rank", _table(head, rows, numeric=False) if rows else "")
+    table = _table(("part", "predicted", "how"), rows, numeric=False) if rows else ""
+    return _section("Memory of a rank", table)
 
 
 def _environment(state: RunState, plan: object, versions: Mapping[str, str | None]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
@@ -19,33 +19,22 @@ from wizard.answers import Answers
 from wizard.facts import Dataset, Model
 from wizard.language import said
 from wizard.problem import Problem
+from wizard.screens.heard import Heard
 from wizard.screens.telling import (
     COLUMNS,
     DROPPED,
     OF_ROWS,
     DataVerbs,
-    Told,
     column_prompt,
-    estimated,
-    first_row,
     path_name,
-    place_of,
-    problems,
     summary,
 )
 from wizard.steps import Data, Step
-from wizard.widgets import sample
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
 from wizard.widgets.question import Question
-from wizard.widgets.sample import VIEWS
 from wizard.widgets.table import Rows
 
-if TYPE_CHECKING:
-    from wizard.screens.verbs import DataPreview
-
-ROOMY = 100
-"""Cells from which on there is room for whole explanations."""
 LONGEST_DEFAULT = 2048
 """Rows are cut there unless a length is fixed, as the planner does."""
 HINT_READ = "Enter goes on to the plans. Letters are keys now; o or / names another file."
@@ -129,14 +118,7 @@ class DataPage(Page[Data]):
         self._fixed = dict(settings or {})
         self._chosen: dict[str, Any] = {}
         self._forgotten: frozenset[str] = frozenset()
-        self._child: DataPreview | None = None
-        self._told = Told()
-        self._told_before = False
-        """What is told is of a child before the one that runs."""
-        self._why_unknown = ""
-        self._memory: Mapping[int, str] = {}
-        self._at = 0
-        self._view = VIEWS[0]
+        self._heard = Heard()
         self._read_at_once = path is not None and dataset is None
 
     def body(self) -> ComposeResult:
@@ -181,7 +163,7 @@ class DataPage(Page[Data]):
 
     def on_unmount(self) -> None:
         """The child is of use to this page only."""
-        self._end_child()
+        self._heard.end()
 
     def action_next(self) -> None:
         """Read the data that is named, or leave with what was read."""
@@ -206,18 +188,17 @@ class DataPage(Page[Data]):
 
     def action_sample(self, step: int) -> None:
         """Show another of the first rows."""
-        if self._told.samples:
-            self._at = (self._at + step) % len(self._told.samples)
-            self._show_sample()
+        self._heard.turn(step)
+        self._show_sample()
 
     def action_view(self) -> None:
         """Show the row in another way."""
-        self._view = VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS)]
+        self._heard.next_view()
         self._show_sample()
 
     def action_cutoff(self) -> None:
         """Fix the next longer max_length of those shown, after the longest the shortest."""
-        lengths = sorted(self._cuts())
+        lengths = sorted(self._heard.cuts)
         if not lengths:
             return
         longer = [length for length in lengths if length > self._max_length()]
@@ -239,9 +220,7 @@ class DataPage(Page[Data]):
 
     def action_edit(self) -> None:
         """Open the editor at the marked problem, or at the row that is shown."""
-        place = place_of(
-            self._told, self._dataset, self._at, self.query_one("#bad", Rows).highlighted
-        )
+        place = self._heard.place(self._dataset, self.query_one("#bad", Rows).highlighted)
         if place is None:
             self.message.refuse(Problem(what="no file was read yet", fix="name one first"))
             return
@@ -278,23 +257,19 @@ class DataPage(Page[Data]):
 
     def on_data_page_said(self, event: Said) -> None:
         """Show what the child said, unless it is an older one."""
-        if event.child is not self._child:
+        if not self._heard.hear(event.line, event.child):
             return
-        if self._told_before:
-            self._told, self._told_before = Told(), False
-        self._told.take(event.line)
-        self._at = min(self._at, max(len(self._told.samples) - 1, 0))
         self._show_sample()
         self._show_lengths()
         self._show_problems()
-        if self._told.report is not None:
+        if self._heard.report is not None:
             self._ask_memory()
 
     def refused(self, problem: Problem) -> None:
         """What was shown before does not belong to this path."""
         self._dataset = None
-        self._told = Told()
-        self._end_child()
+        self._heard.forget()
+        self._heard.end()
         self.show("#summary", "Nothing read.")
         self.show("#text", EXAMPLES)
         self._show_lengths()
@@ -304,7 +279,7 @@ class DataPage(Page[Data]):
     def refused_beside(self, subject: str, problem: Problem) -> None:
         """Tokens and memory are told where they are missed; the page goes on without them."""
         if subject == PREVIEW:
-            self._why_unknown = "not known: see below"
+            self._heard.why_unknown = "not known: see below"
             self.message.refuse(replace(problem, severity="warning"))
             self._show_lengths()
 
@@ -331,7 +306,7 @@ class DataPage(Page[Data]):
     def _leave(self, dataset: Dataset) -> None:
         from wizard.planner.refusals import too_many_dropped  # what it needs takes long to load
 
-        report = self._told.report
+        report = self._heard.report
         if not dataset.rows:
             fix = "see the dropped rows"
             self.message.refuse(Problem(what="no row can be used", where=dataset.path, fix=fix))
@@ -363,8 +338,7 @@ class DataPage(Page[Data]):
 
     def _show(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        self._told = Told()
-        self._at = 0
+        self._heard.forget()
         self._fill_in(self._typed or dataset.path)
         self.query_one("#sample").focus()
         self.message.hint(HINT_READ)
@@ -376,14 +350,12 @@ class DataPage(Page[Data]):
 
     def _preview(self) -> None:
         """Start the child that tells tokens; what was told before stays until it speaks."""
-        self._end_child()
+        self._heard.end()
         if self._verbs.preview is None or self._dataset is None:
             return
-        start, path = self._verbs.preview, self._dataset.path
         settings = {**self._settings(), "max_length": self._max_length()}
-        child = self._child = start(path, settings)
-        self._told_before = True
-        self._why_unknown = ""
+        child = self._verbs.preview(self._dataset.path, settings)
+        self._heard.listen(child)
 
         def listen() -> None:
             for line in child.lines():
@@ -391,65 +363,37 @@ class DataPage(Page[Data]):
 
         self.ask_beside(listen, lambda _: None, PREVIEW)
 
-    def _end_child(self) -> None:
-        if self._child is not None:
-            self._child.close()
-            self._child = None
-
     def _max_length(self) -> int:
         positions = self._model.max_positions if self._model else None
         default = min(LONGEST_DEFAULT, positions or LONGEST_DEFAULT)
         return int(self._settings().get("max_length") or default)
 
-    def _cuts(self) -> dict[int, int]:
-        report = self._told.report
-        return {int(length): cut for length, cut in report["cuts"].items()} if report else {}
-
     def _ask_memory(self) -> None:
-        dataset, lengths = self._dataset, sorted(self._cuts())
+        dataset, lengths = self._dataset, sorted(self._heard.cuts)
         if dataset is None or not lengths:
             return
         settings = self._settings()
 
         def told(memory: Mapping[int, str]) -> None:
-            self._memory = memory
+            self._heard.memory = memory
             self._show_lengths()
 
         self.ask_beside(lambda: self._verbs.memory(dataset, settings, lengths), told, MEMORY)
 
     def _show_sample(self) -> None:
-        box = self.query_one("#sample")
-        views = "  ".join(f"[{view}]" if view == self._view else view for view in VIEWS)
-        if self._told.samples:
-            one = self._told.samples[self._at]
-            title = f"Row {self._at + 1} of the first {len(self._told.samples)}, {views}"
-            legend = sample.LEGEND if self.size.width >= ROOMY else sample.SHORT_LEGEND
-            name_box(box, title, f"{sample.in_numbers(one)}   {legend}")
-            self.show("#text", sample.shown(one, self._view))
-        elif self._dataset is not None:
-            waiting = (
-                "tokens follow" if self._child else "tokens: once the model is on this machine"
-            )
-            name_box(box, "First row as it was read", waiting)
-            self.show("#text", first_row(self._dataset.first_rows))
+        row = self._heard.row(self._dataset, self.size.width)
+        if row is not None:
+            title, subtitle, text = row
+            name_box(self.query_one("#sample"), title, subtitle)
+            self.show("#text", text)
 
     def _show_lengths(self) -> None:
-        told = self._told
-        rows = [sample.histogram(told.bars, self.size.width // 2 - 4)] if told.bars else []
-        if told.report is not None:
-            rows.append(sample.spread(told.report))
-        elif self._why_unknown:
-            rows.append(self._why_unknown)
-        elif self._child is not None:
-            rows.append(f"{told.rows:,} rows so far ...")
-        self.show("#lengths", "\n".join(rows) or estimated(self._dataset))
-        chosen = self._settings().get("max_length")
-        cuts = self._cuts()
-        self.show("#cuts", sample.cuts_table(cuts, told.rows, self._memory, chosen) if cuts else "")
+        self.show("#lengths", self._heard.lengths(self._dataset, self.size.width // 2 - 4))
+        self.show("#cuts", self._heard.cuts_table(self._settings().get("max_length")))
 
     def _show_problems(self) -> None:
         table = self.query_one("#bad", Rows)
-        lines = [wording.one_line(said(text)) for text, _ in problems(self._told, self._dataset)]
+        lines = self._heard.wrong(self._dataset)
         table.show(lines, min(table.highlighted or 0, max(len(lines) - 1, 0)))
         dropped = self._dataset.dropped_rows if self._dataset else 0
         name_box(self.query_one("#problems"), f"Problems ({dropped:,} rows dropped)", "e edits")

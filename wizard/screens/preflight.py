@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+import tomlkit
 from textual.content import Content
 
 from wizard import wording
@@ -19,7 +20,7 @@ from wizard.widgets.plans import speed_line
 if TYPE_CHECKING:
     from wizard.plan import Plan
 
-OK, NOT_KNOWN = "ok", "?"
+OK, NOT_KNOWN, ACCEPTED = "ok", "?", "ok!"
 GOOD = "$text-success"
 WORDS = {"error": "no", "warning": "!!", "info": "note"}
 BUSY_BYTES = wording.GIB
@@ -35,9 +36,34 @@ class Unknown:
 
 Found: TypeAlias = "str | Unknown | Problem"
 """How it is, why that is not known, or what is wrong with it."""
+Warned: TypeAlias = tuple[str, Problem]
 
 
-def checks(plan: Plan, facts: Facts, *, short: bool = False) -> Content:
+def warnings(plan: Plan, facts: Facts) -> tuple[Warned, ...]:
+    """(subject, what is wrong) of each check that warns."""
+    found = _found(plan, facts)
+    return tuple(
+        (subject, one)
+        for subject, one in found
+        if isinstance(one, Problem) and one.severity == "warning"
+    )
+
+
+def record(accepted: Sequence[Warned]) -> str:
+    """The file that says which warnings a run was started in spite of."""
+    document = tomlkit.document()
+    document.add("schema", tomlkit.item(1))
+    table = tomlkit.aot()
+    for subject, problem in accepted:
+        values = {"subject": subject, "what": problem.what, "fix": problem.fix}
+        table.append(tomlkit.item(values))
+    document.add("warning", table)
+    return tomlkit.dumps(document)
+
+
+def checks(
+    plan: Plan, facts: Facts, *, short: bool = False, accepted: Sequence[Warned] = ()
+) -> Content:
     """Every check of a run on a line of its own; where there is little room, the good ones on one.
 
     Memory and time are always told.
@@ -45,7 +71,9 @@ def checks(plan: Plan, facts: Facts, *, short: bool = False) -> Content:
     lines: list[Content] = []
     good: list[str] = []
     for subject, found in _found(plan, facts):
-        if isinstance(found, Problem):
+        if isinstance(found, Problem) and (subject, found) in accepted:
+            lines.append(_line(ACCEPTED, "$foreground-muted", subject, found))
+        elif isinstance(found, Problem):
             lines.append(_line(WORDS[found.severity], COLOURS[found.severity], subject, found))
         elif isinstance(found, Unknown):
             lines.append(_line(NOT_KNOWN, COLOURS["warning"], subject, found.what))

@@ -20,7 +20,7 @@ from wizard.facts import Facts
 from wizard.language import said
 from wizard.problem import Problem
 from wizard.screens.exporting import Export, ExportVerbs
-from wizard.screens.preflight import checks
+from wizard.screens.preflight import Warned, checks, record, warnings
 from wizard.steps import Chosen, InForeground, Step
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Panel, name_box
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from wizard.dashboard.values import RunState
 
 FIRST_FILE = "run.sh"
+ACCEPTED_FILE = "accepted.toml"
+"""Which warnings the run was started in spite of; engine and planner do not read it."""
 ROOMY, TALL = 100, 30
 """Terminals that have a line for every check."""
 DIFF_STYLES = {"+": "$text-success", "-": "$text-error", "@": "$primary"}
@@ -70,7 +72,8 @@ class ReviewPage(Page[Path | InForeground]):
         "closing it does not touch the run. s tries a few steps with the longest rows first and "
         "says how much memory they took; w writes the folder and starts nothing; t starts the run "
         "and prints it to this terminal; d shows what differs from your last run; e writes the "
-        "folder and opens the editor. Secrets are never written; they are read from the "
+        "folder and opens the editor; ! accepts the warnings, which a file of the run then names. "
+        "Secrets are never written; they are read from the "
         "environment when the run starts."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -104,6 +107,14 @@ class ReviewPage(Page[Path | InForeground]):
             id="review.export",
             tooltip="The run in another form, into a file",
         ),
+        Binding(
+            "exclamation_mark",
+            "accept_warnings",
+            "Accept",
+            key_display="!",
+            id="review.accept",
+            tooltip="Accept the warnings; a file beside the script says so",
+        ),
         Binding("e", "edit", "Edit", id="review.edit", show=False, tooltip="Write it and edit it"),
     ]
 
@@ -118,6 +129,8 @@ class ReviewPage(Page[Path | InForeground]):
         self._folder: Path | None = None
         self._against: tuple[str, Mapping[str, str]] | None = None
         self._starting = False
+        self._warnings = warnings(chosen.plan, facts)
+        self._accepted: tuple[Warned, ...] = ()
 
     def body(self) -> ComposeResult:
         """The checks, and the file."""
@@ -137,8 +150,7 @@ class ReviewPage(Page[Path | InForeground]):
 
     def on_resize(self) -> None:
         """What is in order takes less room where there is little."""
-        short = self.size.width < ROOMY or self.size.height < TALL
-        self.show("#checks", checks(self._chosen.plan, self._facts, short=short))
+        self._show_checks()
         self.call_after_refresh(self.query_one("#script").scroll_visible, animate=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -147,11 +159,26 @@ class ReviewPage(Page[Path | InForeground]):
             return not self._facts.machine
         if action == "accept_write":
             return bool(self._facts.machine)
+        if action == "accept_warnings":
+            left = self._warnings != self._accepted
+            return left and bool(self._files) and self._folder is None
         return super().check_action(action, parameters)
 
     def action_accept_write(self) -> None:
         """What Enter does where nothing can be started."""
         self.action_write()
+
+    def action_accept_warnings(self) -> None:
+        """Go on in spite of the warnings, which are written down with the run."""
+        if self.busy:
+            return
+        self._accepted = self._warnings
+        self._files = {**self._files, ACCEPTED_FILE: record(self._accepted)}
+        self._show_checks()
+        self._show_file(self._shown)
+        told = wording.counted(len(self._accepted), "warning")
+        self.message.say(f"{told} accepted; {ACCEPTED_FILE} of the run names them")
+        self.refresh_bindings()
 
     def action_file(self) -> None:
         """Show the next of the files."""
@@ -275,8 +302,14 @@ class ReviewPage(Page[Path | InForeground]):
         self._against = last
         self._show_file(self._shown)
 
+    def _show_checks(self) -> None:
+        short = self.size.width < ROOMY or self.size.height < TALL
+        plan, facts = self._chosen.plan, self._facts
+        self.show("#checks", checks(plan, facts, short=short, accepted=self._accepted))
+
     def _show(self, files: Mapping[str, str]) -> None:
         self._files = files
+        self.refresh_bindings()
         self._show_file(FIRST_FILE if FIRST_FILE in files else next(iter(files)))
 
     def _show_file(self, name: str) -> None:

@@ -14,6 +14,8 @@ from wizard.problem import Problem
 
 NOTICED_SECONDS = 0.1
 """What is answered sooner is not worth a line that flickers."""
+KEPT_SECONDS = 1.0
+"""What is waited for is told at least as long, once it is told."""
 WORDS = {"error": "error", "warning": "warning", "info": "note"}
 COLOURS = {"error": "bold $text-error", "warning": "bold $text-warning", "info": "bold"}
 
@@ -40,12 +42,25 @@ class MessageLine(Static):
         self._resting = True
         self._awaited: object | None = None
         """Stands for what is waited for now."""
+        self._told_since: float | None = None
+        """When what is waited for was first on the line; None while something else is there."""
         self.problem: Problem | None = None
 
+    @property
+    def lingers(self) -> bool:
+        """Whether the line still tells of something that has been answered."""
+        return self._resting and self._told_since is not None
+
     def rest(self) -> None:
-        """Back to the hint."""
+        """Back to the hint, after what was waited for could be read."""
+        since = self._told_since
         self._end()
         self._resting = True
+        left = 0.0 if since is None else since + KEPT_SECONDS - time.monotonic()
+        if left > 0:
+            self._told_since = since
+            self._timer = self.set_timer(left, self.rest)
+            return
         self.update(Content.styled(wording.many_lines(said(self._hint)), "$foreground-muted"))
 
     def hint(self, text: str) -> None:
@@ -76,6 +91,7 @@ class MessageLine(Static):
             if self._awaited is not awaited:  # told something else while this was on its way
                 return
             waited = time.monotonic() - began
+            self._told_since = self._told_since or time.monotonic()
             told = f" {wording.duration(waited)}" if waited >= 1 else ""
             self.update(Content(f"{wording.one_line(said(subject))} ...{told}"))
 
@@ -94,6 +110,7 @@ class MessageLine(Static):
         self.problem = None
         self._resting = False
         self._awaited = None
+        self._told_since = None
         if self._timer is not None:
             self._timer.stop()
             self._timer = None

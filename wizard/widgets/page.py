@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,8 +17,9 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
+from wizard import wording
 from wizard.answers import Answers
-from wizard.language import ENGLISH, said, used
+from wizard.language import ENGLISH, said, said_problem, used
 from wizard.problem import Problem, ProblemError
 from wizard.steps import ORDER, GoTo, Loaded, Step
 from wizard.widgets.aside import aside
@@ -25,6 +28,7 @@ from wizard.widgets.help import Help, keys_once
 from wizard.widgets.keyline import KeyLine
 from wizard.widgets.message import MessageLine
 from wizard.widgets.panel import redraw
+from wizard.widgets.sheet import Sheet
 from wizard.widgets.table import Rows
 from wizard.widgets.too_small import TooSmall
 
@@ -33,6 +37,7 @@ Value = TypeVar("Value")
 
 ASKED = "ask"
 """What the page waits for; other groups of calls go on beside it."""
+BUG = "this is a bug in tunewright; Ctrl+R shows where"
 HELP_TOOLTIP = "What this page is about"
 
 
@@ -42,7 +47,7 @@ def problem_from(error: BaseException) -> Problem:
         return error.problem
     if isinstance(error, ValueError | OSError):
         return Problem(what=str(error))
-    return Problem(what=f"{type(error).__name__}: {error}", fix="this is a bug in tunewright")
+    return Problem(what=f"{type(error).__name__}: {error}", fix=BUG)
 
 
 def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
@@ -116,6 +121,14 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
             id="page.scroll-up",
             tooltip="Scroll the page, whatever has the keys",
         ),
+        Binding(
+            "ctrl+r",
+            "traceback",
+            "Traceback",
+            id="page.traceback",
+            priority=True,
+            tooltip="Where in the program it failed",
+        ),
     ]
 
     def __init__(self) -> None:
@@ -129,6 +142,8 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         self.marks: Mapping[Step, str] = {}
         """Step → its mark in the header, where that is not told by the order of steps."""
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
+        self._failed: tuple[Problem, BaseException] | None = None
+        """The problem that was told last, and the error it was told for."""
 
     def compose(self) -> ComposeResult:
         """Frame around the page's own body."""
@@ -205,10 +220,12 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         elif event.state is WorkerState.ERROR and worker.error is not None:
             del self._then[worker]
             problem = problem_from(worker.error)
+            self._failed = problem, worker.error
             if worker.group == ASKED:
                 self.refused(problem)
             else:
                 self.refused_beside(worker.group, problem)
+            self.refresh_bindings()
         elif event.state is WorkerState.CANCELLED:
             del self._then[worker]
 
@@ -224,7 +241,20 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         """A field takes the `?`, so help is on F1 there."""
         if action in ("explain", "explain_while_typing"):
             return isinstance(self.focused, Input) == (action == "explain_while_typing")
+        if action == "traceback":
+            return self._failed is not None and self.message.problem is not None
         return super().check_action(action, parameters)
+
+    def action_traceback(self) -> None:
+        """Where in the program the error was raised; never shown by itself."""
+        if self._failed is not None:
+            problem, error = self._failed
+            raw = wording.many_lines("".join(traceback.format_exception(error)).rstrip())
+            code = hashlib.sha256(raw.encode()).hexdigest()[:8]
+            title = f"Traceback {code}"
+            self.app.push_screen(
+                Sheet(title, Content(f"{wording.one_line(said_problem(problem))}\n\n{raw}"))
+            )
 
     def on_rows_clicked(self, event: Rows.Clicked) -> None:
         """A click marks a row; one on the marked row takes it."""
