@@ -147,7 +147,7 @@ def _link(link: Link) -> str:
         False: "no direct access",
         None: f"direct access {UNKNOWN}",
     }[link.peer_access]
-    why = f" ({link.why})" if link.why else ""
+    why = f" ({said(link.why)})" if link.why else ""
     known = link.kind != "unknown" or link.gbs is not None
     fast = f", {speed(link.gbs)}" if known else ""
     return f"{LINK_NAMES[link.kind]}{fast}, {access}{why}"

@@ -6,8 +6,10 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
+import pytest
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.widget import Widget
 from textual.widgets import OptionList
 
 import wizard.app
@@ -20,9 +22,11 @@ from tests.screens.stage import OnePage, World, rest, shown, until
 from tests.screens.test_walk import step_of
 from wizard.app import TunewrightApp
 from wizard.commands.keymap import binding_ids
+from wizard.language import said
 from wizard.steps import Step
 from wizard.widgets.help import Help
 from wizard.widgets.keyline import KeyLine
+from wizard.widgets.page import Page
 from wizard.widgets.question import Question
 from wizard.widgets.table import Rows
 
@@ -103,3 +107,48 @@ async def test_help_begins_with_the_widget_that_has_the_focus() -> None:
         await pilot.press("?")
         await until(pilot, lambda: isinstance(app.screen, Help))
         assert "Each row that cannot be used, with its line." in " ".join(shown(app).split())
+
+
+async def test_every_widget_that_takes_keys_has_help_of_its_own() -> None:
+    for name in ("start", "hardware", "model", "data", "plan", "tune", "review"):
+        app = OnePage(PAGES[name])
+        async with app.run_test(size=(80, 24)) as pilot:
+            page = app.screen
+            assert isinstance(page, Page)
+            takers = [one for one in page.walk_children(Widget) if one.can_focus and one.display]
+            assert takers, name
+            for one in takers:
+                page.set_focus(one)
+                await pilot.pause(0)
+                assert page.help_text() != said(page.HELP_TEXT), (name, one)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", PAGES)
+async def test_every_action_of_a_page_does_what_it_says_or_says_why_not(name: str) -> None:
+    """None raises, and what it opens is closed by Escape."""
+    leaving = {"accept", "back", "quit", "foreground", "app.quit"}
+    app = OnePage(PAGES[name])
+    done = []
+    async with app.run_test(size=(100, 30)) as pilot:
+        await rest(pilot)
+        page = app.screen
+        for active in list(page.active_bindings.values()):
+            action = active.binding.action
+            if action.split("(")[0] in leaving or not active.binding.tooltip:
+                continue
+            done.append(action)
+            assert await app.run_action(action, active.node), (action, "is done by nobody")
+            await rest(pilot)
+            for _ in range(3):
+                if app.screen is page or app.left:
+                    break
+                await pilot.press("escape")
+                await pilot.pause()
+            if app.left:  # it leaves: the next ones begin anew
+                app.left.clear()
+                page = app._page()
+                await app.push_screen(page, app.left.append)
+                await rest(pilot)
+            assert app.screen is page, action
+    assert len(done) > 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -74,6 +74,10 @@ class ModelPage(Page[Model]):
         "Weights in pickle files are not loaded, and quantised ones cannot be trained: method "
         "qlora makes the original 4-bit while it loads. A base model has no chat habit."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "model": "Words of a name, a folder, or a hub id. The list below holds every word typed; "
+        "Up and Down mark one of it, Enter takes the marked one, Ctrl+U empties the field.",
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "move(1)", show=False, id="model.down", priority=True, tooltip="Next"),
         Binding("up", "move(-1)", show=False, id="model.up", priority=True, tooltip="Previous"),

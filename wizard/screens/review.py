@@ -76,6 +76,10 @@ class ReviewPage(Page[Path | InForeground]):
         "Secrets are never written; they are read from the "
         "environment when the run starts."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "script": "One of the files of the run, exactly as it is written. Arrows scroll it, also "
+        "to the sides; f shows the next file.",
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "enter", "accept", "Launch", id="page.next", priority=True, tooltip="Start the run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -30,6 +31,10 @@ class StartPage(Page[Path | Literal["new", "continue"]]):
         "does not. Opening, leaving and closing never touch the run. Answers of a wizard that was "
         "left are kept until a run is started from them; n begins without them."
     )
+    HELP_ON: ClassVar[Mapping[str, str]] = {
+        "runs": "One row per run: its name and how it is. Up and Down mark a row; Enter, or a "
+        "click on the marked one, opens it.",
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Leave", id="page.back", tooltip="Leave the wizard"),
         Binding("n", "new", "New run", id="start.new", tooltip="Begin a new run"),
