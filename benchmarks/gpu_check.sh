@@ -33,7 +33,12 @@ site=$(mktemp -d)
 trap 'rm -rf -- "$site"' EXIT
 python=${PYTHON:-python3}
 
-"$python" -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --target "$site" \
+# The program and the wheels in an environment over the python there: run.sh takes no other.
+"$python" -m venv --without-pip --system-site-packages "$site"
+where='import sysconfig; print(sysconfig.get_path("purelib"))'
+own=$("$site/bin/python" -c "$where")
+printf '%s\n' "$root" "$("$python" -c "$where")" >"$own/tunewright.pth"
+"$python" -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --target "$own" \
   "$wheels"/*.whl
 cd -- "$root"
-PYTHONPATH=$site:$root HF_HUB_OFFLINE=1 "$python" -m benchmarks.gpu_check "$out" "$@"
+HF_HUB_OFFLINE=1 "$site/bin/python" -m benchmarks.gpu_check "$out" "$@"

@@ -1,8 +1,8 @@
 """The wheels that `gpu_check.sh` lays over a machine that cannot fetch any: at most 64 MiB of them.
 
-    python -m benchmarks.gpu_wheels FOLDER [--cuda 130]
+    python -m benchmarks.gpu_wheels FOLDER [--cuda 130] [--python 3.12]
 
-They are for Python 3.12 on x86-64 Linux, in the tested versions of constraints.txt. What such a
+They are for x86-64 Linux, in the tested versions of constraints.txt. What such a
 machine has already (torch, numpy, pandas, pyarrow, accelerate, tokenizers) is not among them. Of
 bitsandbytes only the library of one CUDA version is kept: with all of them it is 43 MB.
 """
@@ -48,13 +48,13 @@ def requirements() -> Iterator[str]:
         yield f"{name}=={tested[name.lower().replace('_', '-')]}"
 
 
-def download(folder: Path) -> None:
+def download(folder: Path, python: str) -> None:
     """Let pip fetch them, none of what they need beside them."""
     platforms = [word for p in PLATFORMS for word in ("--platform", f"{p}_x86_64")]
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"),
-            *("--no-deps", "--only-binary=:all:", "--python-version", "3.12"),
+            *("--no-deps", "--only-binary=:all:", "--python-version", python),
             *("--implementation", "cp", *platforms, "--dest", str(folder), *requirements()),
         ],
         check=True,
@@ -93,10 +93,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_wheels", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cuda", default="130", help="of the torch there: 130 is CUDA 13.0")
+    parser.add_argument("--python", default="3.12", help="the version there")
     options = parser.parse_args()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
-    download(folder)
+    download(folder, options.python)
     (wheel,) = folder.glob("bitsandbytes-*.whl")
     keep_one_kernel(wheel, options.cuda)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.glob("*.whl"))}

@@ -62,6 +62,8 @@ class Trainer:
     """What comes along and must go."""
     command: Callable[[Job, Path, Path], Command]
     """(job, empty folder, python of its environment) → what starts it; it may fill the folder."""
+    blank: tuple[str, ...] = ()
+    """Modules that it imports and text does not need: empty ones stand in for them."""
 
 
 def environment(trainer: Trainer, folder: Path) -> Path:
@@ -83,6 +85,8 @@ def environment(trainer: Trainer, folder: Path) -> Path:
         subprocess.run([*pip, "install", "--quiet", *trainer.packages, torch_here], check=True)
     if trainer.unwanted:
         subprocess.run([*pip, "uninstall", "--quiet", "--yes", *trainer.unwanted], check=True)
+    for module in trainer.blank:
+        (shared.parent / f"{module}.py").touch()
     done.touch()
     return python
 
@@ -249,8 +253,9 @@ def _llamafactory(job: Job, folder: Path, python: Path) -> Command:
         }
     if job.ranks > 1:
         settings |= {"ddp_backend": "gloo" if job.kind == "cpu" else "nccl"}
-    (folder / "job.json").write_text(json.dumps(settings))
-    asked = str(folder / "job.json")
+    # It does not read JSON files, though it says so; YAML files may hold the same.
+    (folder / "job.yaml").write_text(json.dumps(settings))
+    asked = str(folder / "job.yaml")
     if job.ranks == 1:
         start = "import sys; from llamafactory.cli import main; sys.argv[0] = 'llamafactory-cli'"
         return [str(python), "-c", f"{start}; main()", "train", asked], {}
@@ -278,6 +283,7 @@ def _swift(job: Job, folder: Path, python: Path) -> Command:
         "report_to": "none",
         "seed": SEED,
         "use_hf": "true",
+        "use_cpu": str(job.kind == "cpu").lower(),
         **_split(job, default=1),
     }
     if not job.own_defaults:
@@ -319,8 +325,9 @@ TRAINERS: Mapping[str, Trainer] = {
     "a TRL script": Trainer(packages=(), unwanted=(), command=_trl),
     "LLaMA-Factory 0.9.5": Trainer(
         packages=("llamafactory==0.9.5",),
-        # Made for accelerators, it does not load beside a torch for CPUs; text does not need it.
-        unwanted=("torchvision",),
+        # Made for accelerators, these do not load beside a torch for CPUs; text does not need them.
+        unwanted=("torchvision", "torchaudio"),
+        blank=("torchaudio",),
         command=_llamafactory,
     ),
     "ms-swift 4.6.0": Trainer(

@@ -209,7 +209,7 @@ def load(
     """
     from transformers import set_seed
 
-    from engine import adapter, batches, model, shard
+    from engine import adapter, batches, head, model, shard
     from engine.data import chat_template
     from engine.methods import REFERENCE_PASS, needs_reference
     from engine.prepare import load_tokenizer
@@ -227,6 +227,7 @@ def load(
     report.phase("wrapping", detail=REFERENCE_PASS if needs_reference(spec.method) else None)
     adapter.fit_vocabulary(spec, base, tokenizer)
     base, config = adapter.wrapped(spec, base, fetched.revision)
+    head.fit(spec.parallel.device_kind)
     build = recipe(spec).build
     trainer = build(spec, settings, base, tokenizer, rows, held_out, config, callbacks, plugged)
     trainer.preprocess_logits_for_metrics = most_likely

@@ -19,8 +19,11 @@ BUCKET_PARAMETERS = 5 * 10**8
 """DeepSpeed's bucket for gradients on their way to the other ranks."""
 LIVE_PARAMETERS = 10**9
 """DeepSpeed keeps this many gathered parameters that it will need again."""
-CPU_TILE_BYTES = 33
-"""Without Triton the loss holds eight float32 copies of its tile, and a mask, at once."""
+CPU_LOGITS, CPU_FOLDED = 2**26, 2**20
+"""Logits that a CPU rank's loss makes at once, and those of them that it takes to float32
+(`engine.head`, which the wizard does not import: a test holds the two together)."""
+CPU_FOLDED_BYTES = 20
+"""The latter as they are, their logarithms, their exponentials, and what is made of those."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,14 +237,31 @@ def _step(case: Case) -> tuple[MemoryPart, ...]:
 
 def _loss(case: Case, kept: Activations) -> MemoryPart:
     """The fused loss: tiles of 4096 tokens × 32768 words, never all logits."""
+    if case.cpu:
+        return _cpu_loss(case, kept)
     tokens, hidden = kept.tokens, case.shape.hidden
     tile = min(tokens, 4096) * min(case.shape.vocabulary, 32768)
-    each = CPU_TILE_BYTES if case.cpu else 2
-    total = tile * each + tokens * hidden * (4 + 2 * case.weight_bytes)
-    text = f"tile of {tile:,} logits × {each} B + gradients of {tokens:,} tokens × {hidden}"
+    total = tile * 2 + tokens * hidden * (4 + 2 * case.weight_bytes)
+    text = f"tile of {tile:,} logits × 2 B + gradients of {tokens:,} tokens × {hidden}"
     if case.full:
         total += case.shape.head * (4 + case.weight_bytes)
         text += f" + float32 gradient of the head, {case.shape.head:,}"
+    return _part("loss", total, text)
+
+
+def _cpu_loss(case: Case, kept: Activations) -> MemoryPart:
+    """All words of some tokens at once; a trained head adds up the gradients of such blocks."""
+    tokens, hidden, words = kept.tokens, case.shape.hidden, case.shape.vocabulary
+    size = DTYPE_BYTES[case.spec.model.dtype]
+    block = min(tokens, max(1, CPU_LOGITS // words))
+    logits, folded = block * words, max(words, CPU_FOLDED)
+    total = logits * size + folded * CPU_FOLDED_BYTES + tokens * hidden * 4 * size
+    text = f"{logits:,} logits × {size} B + {folded:,} of them × {CPU_FOLDED_BYTES} B"
+    text += f" + gradients of {tokens:,} tokens × {hidden}"
+    if case.full:
+        anew = block < tokens
+        total += case.shape.head * (case.weight_bytes + 4 * anew) + 4 * logits * anew
+        text += f" + gradient of the head, {case.shape.head:,}"
     return _part("loss", total, text)
 
 
