@@ -11,6 +11,7 @@ from textual.widgets import Static
 from wizard import wording
 from wizard.language import said, said_problem
 from wizard.problem import Problem
+from wizard.widgets.panel import redraw
 
 NOTICED_SECONDS = 0.1
 """What is answered sooner is not worth a line that flickers."""
@@ -46,7 +47,7 @@ class MessageLine(Static):
         """Back to the hint."""
         self._end()
         self._resting = True
-        self.update(Content.styled(wording.many_lines(said(self._hint)), "$foreground-muted"))
+        redraw(self, Content.styled(wording.many_lines(said(self._hint)), "$foreground-muted"))
 
     def hint(self, text: str) -> None:
         """Another hint from now on; it shows at once unless something else is told."""
@@ -58,13 +59,13 @@ class MessageLine(Static):
     def say(self, text: str) -> None:
         """Tell something in words."""
         self._end()
-        self.update(Content(wording.one_line(said(text))))
+        redraw(self, Content(wording.one_line(said(text))))
 
     def refuse(self, problem: Problem) -> None:
         """Tell what is wrong, where, and how to fix it."""
         self._end()
         self.problem = problem
-        self.update(problem_line(problem))
+        redraw(self, problem_line(problem))
 
     def working(self, subject: str) -> None:
         """Tell what is waited for once that is noticed, and for how long once that is a second."""
@@ -77,7 +78,7 @@ class MessageLine(Static):
                 return
             waited = time.monotonic() - began
             told = f" {wording.duration(waited)}" if waited >= 1 else ""
-            self.update(Content(f"{wording.one_line(said(subject))} ...{told}"))
+            redraw(self, Content(f"{wording.one_line(said(subject))} ...{told}"))
 
         def begin() -> None:
             tell()
