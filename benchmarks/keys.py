@@ -3,9 +3,11 @@
 Run: python benchmarks/keys.py [--keys N] [--size 80x24] [--page NAME ...]. Each page runs in a
 child of its own on a pseudo-terminal, with the driver, the parser of keys and the escape codes
 that a user has; only what the pages show comes from values, but for plans, which the planner makes.
-The clock runs from the write of the key's bytes to the last byte of the frame that answers it: a
-frame is over when the terminal has been silent for 40 ms. Keys that change nothing are counted
-apart. The frame rate of the toolkit (60 a second) is part of what is measured.
+The terminal marks frames (synchronized output, mode 2026), so each is told by its own end. The
+clock runs from the write of the key's bytes to the end of the last frame that follows it, until
+none has come for 40 ms; the first frame is told apart, and how many there are. Keys that change
+nothing are counted apart. The frame rate of the toolkit (60 a second) is part of what is measured,
+and so are the 100 ms for which it waits after Escape whether more bytes follow (ESCDELAY).
 
 `re-plan` is a value typed on the Tune page until the plan of it is on the screen, and how many
 frames the terminal drew for it. Prints; asserts nothing.
@@ -27,7 +29,7 @@ from collections.abc import Sequence
 from statistics import median
 
 SILENT_SECONDS = 0.04
-"""A frame that is written in parts has shorter pauses."""
+"""The frames of one answer have shorter pauses."""
 ANSWER_SECONDS = 2.0
 BEGIN_SECONDS = 30.0
 DOWN, UP, TAB, ESCAPE, PAGE_DOWN, PAGE_UP = (
@@ -60,6 +62,11 @@ app(sys.argv[1]).run()
 REPLAN = "re-plan"
 
 
+ASKS, KNOWS = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
+"""Whether the terminal marks frames, and that it does."""
+FRAME_ENDS = b"\x1b[?2026l"
+
+
 class Terminal:
     """A child on a pseudo-terminal of its own."""
 
@@ -74,20 +81,24 @@ class Terminal:
         os.kill(self.pid, signal.SIGWINCH)
 
     def frames(self, seconds: float, silent: float) -> list[float]:
-        """When bytes came, until the terminal is silent; empty if none came in `seconds`."""
+        """When frames ended, until the terminal is silent; empty if nothing came in `seconds`."""
         times: list[float] = []
+        kept = b""
         wait = seconds
         while select.select([self.fd], [], [], wait)[0]:
             try:
-                os.read(self.fd, 1 << 16)
+                said = kept + os.read(self.fd, 1 << 16)
             except OSError:
                 break
-            times.append(time.perf_counter())
+            if ASKS in said:
+                os.write(self.fd, KNOWS)
+            times += [time.perf_counter()] * said.count(FRAME_ENDS)
+            kept = said[-len(FRAME_ENDS) + 1 :]  # a mark may come in two parts
             wait = silent
         return times
 
     def press(self, key: bytes) -> list[float]:
-        """Seconds from the key until each part of its answer."""
+        """Seconds from the key until the end of each frame that follows."""
         began = time.perf_counter()
         os.write(self.fd, key)
         return [at - began for at in self.frames(ANSWER_SECONDS, SILENT_SECONDS)]
@@ -99,23 +110,22 @@ class Terminal:
         os.close(self.fd)
 
 
-def measure(page: str, columns: int, rows: int, number: int) -> list[float | None]:
-    """Seconds of each key; None for one that drew nothing."""
+def measure(page: str, columns: int, rows: int, number: int) -> list[list[float]]:
+    """Seconds of each key until the end of each frame; none for one that drew nothing."""
     terminal = Terminal("plan" if page == "help" else page, columns, rows)
     try:
         terminal.frames(BEGIN_SECONDS, 1.5)
         keys = KEYS[page]
-        found: list[float | None] = []
+        found: list[list[float]] = []
         for turn in range(number):
-            times = terminal.press(keys[turn % len(keys)])
-            found.append(times[-1] if times else None)
+            found.append(terminal.press(keys[turn % len(keys)]))
         return found[len(keys) :]
     finally:
         terminal.close()
 
 
 def replanned(columns: int, rows: int, number: int) -> tuple[list[float], list[int]]:
-    """Seconds until a typed value is planned and shown, and the parts drawn on the way."""
+    """Seconds until a typed value is planned and shown, and the frames drawn on the way."""
     terminal = Terminal("tune", columns, rows)
     try:
         terminal.frames(BEGIN_SECONDS, 1.5)
@@ -125,8 +135,9 @@ def replanned(columns: int, rows: int, number: int) -> tuple[list[float], list[i
             began = time.perf_counter()
             os.write(terminal.fd, b"4" if turn % 2 == 0 else b"\x7f")
             times = terminal.frames(ANSWER_SECONDS, 0.8)
-            seconds.append(times[-1] - began)
-            parts.append(len(times))
+            if times:
+                seconds.append(times[-1] - began)
+                parts.append(len(times))
         return seconds[1:], parts[1:]
     finally:
         terminal.close()
@@ -154,12 +165,15 @@ def main() -> None:
     for page in args.page:
         if page == REPLAN:
             seconds, parts = replanned(columns, rows, max(args.keys // 3, 6))
-            print(told(page, seconds, f"drawn in {median(parts):.0f} parts"), flush=True)
+            print(told(page, seconds, f"{median(parts or [0]):.0f} frames"), flush=True)
             continue
         found = measure(page, columns, rows, args.keys)
-        drawn = [one for one in found if one is not None]
+        drawn = [times for times in found if times]
         silent = len(found) - len(drawn)
-        print(told(page, drawn, f"{silent} keys drew nothing" if silent else ""), flush=True)
+        first = 1000 * median(times[0] for times in drawn) if drawn else 0.0
+        note = f"{median(len(times) for times in drawn or [[]]):.0f} frames, the first {first:.0f}"
+        note += f"; {silent} keys drew nothing" if silent else ""
+        print(told(page, [times[-1] for times in drawn], note), flush=True)
 
 
 if __name__ == "__main__":

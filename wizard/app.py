@@ -260,5 +260,6 @@ class TunewrightApp(App[Path]):
 def _given(steps: tuple[Step, ...]) -> str:
     """Which pages were passed over, in words."""
     names = " and ".join(step.value for step in steps)
-    what = "is" if len(steps) == 1 else "are"
-    return f"{names} {what} known already and not asked; Esc goes there." if steps else ""
+    if len(steps) == 1:
+        return f"{names} is known already and not asked; Esc goes there."
+    return f"{names} are known already and not asked; Esc goes there." if steps else ""

@@ -295,7 +295,7 @@ async def test_a_launch_that_fails_is_told_and_the_page_stays() -> None:
 
 async def test_help_names_every_key_of_the_page() -> None:
     app = OnePage(PAGES["model"])
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=(80, 40)) as pilot:
         assert isinstance(app.focused, Input)
         await pilot.press("f1")
         await pilot.pause()

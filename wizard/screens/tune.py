@@ -346,8 +346,9 @@ class TunePage(Page[Chosen]):
         if answers is not self._answers:
             return
         self._chosen = Chosen(answers=answers, plan=plan, others=plans)
-        self._show_effect(plan)
-        self._show_planned(plan)
+        with self.app.batch_update():  # one frame
+            self._show_effect(plan)
+            self._show_planned(plan)
         if self._refused:
             self._tell_refused()
         elif self._leaving:

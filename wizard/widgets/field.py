@@ -12,6 +12,7 @@ from textual.widgets import Input, Static
 
 from wizard import wording
 from wizard.language import said
+from wizard.widgets.panel import redraw
 
 WRONG = "error: see below"
 
@@ -98,13 +99,13 @@ class Field(HorizontalGroup):
         self._note = note
         self.query_one(Input).placeholder = wording.one_line(planned)
         if not self.has_class("-wrong"):
-            self.query_one(".note", Static).update(_muted(note))
+            redraw(self.query_one(".note", Static), _muted(note))
 
     def refuse(self, wrong: bool) -> None:
         """Mark the value as wrong, or as good."""
         self.set_class(wrong, "-wrong")
         note = Content.styled(said(WRONG), "bold $text-error") if wrong else _muted(self._note)
-        self.query_one(".note", Static).update(note)
+        redraw(self.query_one(".note", Static), note)
 
 
 def _muted(text: str) -> Content:

@@ -11,6 +11,7 @@ from textual.widgets import Static
 from wizard import wording
 from wizard.language import said, said_problem
 from wizard.problem import Problem
+from wizard.widgets.panel import redraw
 
 NOTICED_SECONDS = 0.1
 """What is answered sooner is not worth a line that flickers."""
@@ -61,7 +62,7 @@ class MessageLine(Static):
             self._told_since = since
             self._timer = self.set_timer(left, self.rest)
             return
-        self.update(Content.styled(wording.many_lines(said(self._hint)), "$foreground-muted"))
+        redraw(self, Content.styled(wording.many_lines(said(self._hint)), "$foreground-muted"))
 
     def hint(self, text: str) -> None:
         """Another hint from now on; it shows at once unless something else is told."""
@@ -73,13 +74,13 @@ class MessageLine(Static):
     def say(self, text: str) -> None:
         """Tell something in words."""
         self._end()
-        self.update(Content(wording.one_line(said(text))))
+        redraw(self, Content(wording.one_line(said(text))))
 
     def refuse(self, problem: Problem) -> None:
         """Tell what is wrong, where, and how to fix it."""
         self._end()
         self.problem = problem
-        self.update(problem_line(problem))
+        redraw(self, problem_line(problem))
 
     def working(self, subject: str) -> None:
         """Tell what is waited for once that is noticed, and for how long once that is a second."""
@@ -93,7 +94,7 @@ class MessageLine(Static):
             waited = time.monotonic() - began
             self._told_since = self._told_since or time.monotonic()
             told = f" {wording.duration(waited)}" if waited >= 1 else ""
-            self.update(Content(f"{wording.one_line(said(subject))} ...{told}"))
+            redraw(self, Content(f"{wording.one_line(said(subject))} ...{told}"))
 
         def begin() -> None:
             tell()
