@@ -8,7 +8,8 @@ torch/optim/adamw.py (states in the weights' format); auto_gptq's qlinear for 4-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from wizard.planner.tape.experts import bias_sizes, expert_factors, expert_sizes
 from wizard.planner.tape.layers import adapted, has_bias, matrix_widths, other_bytes
@@ -63,6 +64,13 @@ class States:
 
 def states(setup: Setup) -> States:
     """Everything that is there from step to step."""
+    lasting = _lasting(replace(setup, micro_batch=1, length=1))
+    return replace(lasting, inputs=_inputs(setup))
+
+
+@lru_cache(maxsize=1024)
+def _lasting(setup: Setup) -> States:
+    """What does not depend on the rows of a step, without them: a search asks for few of these."""
     matrices, others = list(_matrices(setup.block)), list(_others(setup))
     parameters = _elements(matrices) + _elements(others)
     weights = _weights(setup, matrices, others) + _rotary_buffers(setup.block)
@@ -80,7 +88,7 @@ def states(setup: Setup) -> States:
         reference=parameters * DTYPE_BYTES[setup.weight_dtype] + _rotary_buffers(setup.block)
         if has_reference
         else 0,
-        inputs=_inputs(setup),
+        inputs=0,
         trainable=trainable,
         trainable_width=width,
         parameters=parameters,
