@@ -36,6 +36,7 @@ SPLITS = ((2, 4), (4, 2), (8, 1))
 
 Case = tuple[Strategy, Method, str]
 FEW: tuple[Case, ...] = (
+    ("single", "full", "none"),
     ("ddp", "full", "none"),
     ("zero2", "full", "none"),
     ("zero3", "full", "optimizer"),
@@ -55,19 +56,20 @@ DAMAGED: Mapping[Case, tuple[str, bool]] = {
     ("fsdp", "full", "none"): ("pytorch_model_fsdp_0/__1_0.distcp", False),
 }
 """Case → which file of its last checkpoint is damaged, and whether it is cut short."""
-ALONE: Mapping[Method, Case] = {
-    "full": ("single", "full", "none"),
-    "lora": ("single", "lora", "none"),
-    "qlora": ("single", "qlora", "none"),
-}
 
 
 def every() -> Iterator[Case]:
-    """Strategies of several ranks × methods × what each can keep in host memory."""
+    """Strategies × methods × what each can keep in host memory; layers need several devices."""
     for strategy, method in itertools.product(get_args(Strategy), get_args(Method)):
-        if strategy not in ("single", "layer_split"):
+        if strategy != "layer_split":
             for offload in ("none", *OFFLOADS.get(strategy, ())):
                 yield strategy, method, offload
+
+
+def parts() -> Iterator[tuple[Case, ...]]:
+    """The cases of each strategy and method: few enough for one go in ten minutes."""
+    for _, cases in itertools.groupby(every(), key=lambda case: case[:2]):
+        yield tuple(cases)
 
 
 def spec_of(run: Run) -> Spec:
@@ -123,10 +125,6 @@ class Trained:
     damaged: Mapping[Case, Run]
 
 
-def of_method(method: Method) -> tuple[Case, ...]:
-    return tuple(case for case in every() if case[1] == method)
-
-
 def ranks_of(case: Case) -> int:
     return 1 if case[0] == "single" else 2
 
@@ -134,7 +132,8 @@ def ranks_of(case: Case) -> int:
 def with_kills(
     cases: Mapping[Case, Run], made: Callable[..., Run], each: int
 ) -> Mapping[Case, Sequence[Killed]]:
-    """So many killed runs of each case, resumed."""
+    """So many killed runs of each case, resumed; the same kills of a case in every tier."""
+    seeds = {case: seed for seed, case in enumerate(every())}
     found = {
         case: [
             Killed(
@@ -147,9 +146,9 @@ def with_kills(
                 ),
                 kill=kill,
             )
-            for kill in kills(each, ranks_of(case), STEPS, 4 // ranks_of(case), seed)
+            for kill in kills(each, ranks_of(case), STEPS, 4 // ranks_of(case), seeds[case])
         ]
-        for seed, (case, straight) in enumerate(cases.items())
+        for case, straight in cases.items()
     }
     pairs = [(pair.run, pair.kill) for these in found.values() for pair in these]
     print(kill_all((run.folder, run.ranks, kill) for run, kill in pairs))
@@ -160,9 +159,9 @@ def with_kills(
     scope="module",
     params=[
         (FEW, 1),
-        *(pytest.param((of_method(m), 2), marks=pytest.mark.slow) for m in get_args(Method)),
+        *(pytest.param((cases, 2), marks=pytest.mark.slow) for cases in parts()),
     ],
-    ids=("few", *get_args(Method)),
+    ids=("few", *("-".join(cases[0][:2]) for cases in parts())),
 )
 def trained(
     request: pytest.FixtureRequest, make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory
@@ -174,7 +173,9 @@ def trained(
         steps = {"max_steps": STEPS, "save_steps": KEPT, "save_total_limit": STEPS}
         return make_run(method, strategy, ranks, prepared=first, **steps | others)
 
-    two = {case: made(case[1], case[0], 2, offload=case[2]) for case in cases}
+    two = {
+        case: made(case[1], case[0], 2, offload=case[2]) for case in cases if ranks_of(case) == 2
+    }
     two = {case: run for case, run in two.items() if not rules.check(spec_of(run))}
     one = {
         ("full", rows): made(
@@ -198,8 +199,7 @@ def trained(
         if case in two
     }
     train_together([run.folder for run in broken.values()], 2, "--resume")
-    methods: set[Method] = {"full"} if each == 1 else {method for _, method, _ in two}
-    singles = {ALONE[method]: one[method, 2] for method in methods}
+    singles = {case: one[case[1], 2] for case in cases if ranks_of(case) == 1}
     killed = with_kills({**singles, **two}, made, each)
     return Trained(two=two, one=one, killed=killed, fewer=fewer, damaged=broken)
 
