@@ -17,6 +17,7 @@ from safetensors import safe_open
 
 from engine.failure import RunError
 from engine.fetch import verify_weights
+from engine.ladder import ON_DISK
 from engine.record import read_json
 from engine.spec import Spec
 
@@ -194,5 +195,5 @@ def _rising(schedule: Callable[[int], float], first: int) -> Callable[[int], flo
 def _words(form: Mapping[str, Any]) -> str:
     parts = [form.get("optim"), form.get("strategy")]
     if form.get("offload") not in (None, "none"):
-        parts.append(f"offload {form['offload']}")
+        parts.append(f"offload {form['offload']}{' to a disk' if form.get(ON_DISK) else ''}")
     return ", ".join(str(part) for part in parts if part)

@@ -227,8 +227,11 @@ def _finish(stage: Stage) -> int:
 
 def _orphans(stage: Stage) -> list[int]:
     """Ranks that torchrun left: it waits for them unless it was killed."""
-    heard = stage.listener.heard.values() if stage.listener else ()
-    ranks = {rank.pid for rank in heard}
+    if stage.listener is None:
+        return []
+    # Those that spoke since the last look would not be known for ranks.
+    stage.listener.listen(time.monotonic())
+    ranks = {rank.pid for rank in stage.listener.heard.values()}
     return [pid for pid, at in stage.family.items() if pid in ranks and processes.is_alive(pid, at)]
 
 

@@ -19,7 +19,7 @@ from engine.failure import (
     write_exit_file,
 )
 from engine.fetch import Fetched, read_fetched, read_spec
-from engine.ladder import optimizer_form
+from engine.ladder import optimizer_form, resumes_exactly
 from engine.plugins import NOTHING, Plugged, most_likely
 from engine.record import write_json
 from engine.report import Report, process_memory_peak_bytes
@@ -185,7 +185,7 @@ def go_on(
     from engine import resume
 
     before, now = resume.form_of(checkpoint), optimizer_form(spec)
-    if checkpoint is None or before is None or before == now:
+    if checkpoint is None or before is None or resumes_exactly(before, now):
         return nullcontext()
     if exact:
         resume.refuse_inexact(checkpoint, before, now)

@@ -34,7 +34,9 @@ PLACES = ("step", "step", "step", "weights", "optimizer", "writing", "mark", "re
 the checkpoint is marked, once it is; and when the model is written and not yet in its place."""
 SECONDS = 500
 SLOW_SECONDS = 0.05
-"""What a micro-batch waits where torchrun is killed: its ranks live until the watch sees it."""
+"""What a micro-batch waits where torchrun is to be killed."""
+ORPHAN_SECONDS = 1.0
+"""What it waits once torchrun is: its ranks live until the watch sees it, five times a second."""
 REAPED_SECONDS = 30.0
 """Until init has reaped what has no parent any more; a loaded machine takes its time."""
 PR_SET_PDEATHSIG = 1
@@ -152,6 +154,7 @@ class Killer:
         self.kill = kill
         self.mine = rank == kill.rank
         self.micro_batches = 0
+        self.torchrun = os.getppid()
 
     def at(self, place: str, step: int) -> None:
         """The rank has come to a place; does not return where it is the one that dies here."""
@@ -182,7 +185,8 @@ class Killer:
             self.micro_batches = self.micro_batches + 1 if number == self.before else 0
             self.before = number
             if self.kill.how == "torchrun":
-                time.sleep(SLOW_SECONDS)
+                is_orphan = os.getppid() != self.torchrun
+                time.sleep(ORPHAN_SECONDS if is_orphan else SLOW_SECONDS)
             if self.micro_batches == self.kill.micro_batch:
                 self.at("step", number)
             return step(trainer, *args, **kwargs)

@@ -97,8 +97,9 @@ def test_ranks_that_hang_for_too_long_are_ended_and_the_verdict_names_the_one(
     assert (tmp_path / "exit" / "0" / "hung").read_text().startswith("rank 1 has been silent")
 
 
+@pytest.mark.parametrize("spoke_late", [False, True])
 def test_ranks_are_ended_though_torchrun_is_killed_as_the_watch_looks_and_are_not_called_stopped(
-    tmp_path: Path, tell: Tell
+    tmp_path: Path, tell: Tell, *, spoke_late: bool
 ) -> None:
     """On the SIGTERM of the watch ranks save and end as on request, which nobody made."""
     (tmp_path / "exit").mkdir()
@@ -116,11 +117,14 @@ def test_ranks_are_ended_though_torchrun_is_killed_as_the_watch_looks_and_are_no
         rung=0,
         listener=Listener(tmp_path, 0, range(1)),
     )
-    tell(0, "hello", pid=rank, step=7)
+    if not spoke_late:
+        tell(0, "hello", pid=rank, step=7)
     stage._look(watched)
     starter.kill()
     starter.wait()
     stage._look(watched)
+    if spoke_late:
+        tell(0, "hello", pid=rank, step=7)
     write_exit_file(
         tmp_path, attempt=0, rank=0, failure=None, code=EXIT_STOPPED, last="stopping", step=7
     )

@@ -7,11 +7,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.events import EXIT_OK
 from engine.ladder import exact_rungs, optimizer_form
+from engine.spec import Spec
 from tests.runner.conftest import changed
 from tests.runner.following import ended
 from tests.runner.making import spec
@@ -38,6 +40,17 @@ def test_rungs_that_keep_the_optimizer_are_counted_up_to_the_first_that_does_not
     other = changed(main, {"optim": "adamw_bnb_8bit"})
     assert exact_rungs(main, ()) == 0
     assert exact_rungs(main, (smaller, fused, other, smaller)) == 2
+
+
+def test_an_optimizer_on_a_disk_never_goes_on_with_a_saved_state() -> None:
+    def zero3(**place: Any) -> Spec:
+        parallel = {"strategy": "zero3", "num_devices": 2, "offload": "parameters", **place}
+        return spec().model_copy(update={"parallel": spec().parallel.model_copy(update=parallel)})
+
+    memory, disk = zero3(), zero3(offload_device="nvme", nvme_path="/n")
+    assert exact_rungs(memory, (memory,)) == 1
+    assert exact_rungs(disk, (disk,)) == 0
+    assert exact_rungs(memory, (disk,)) == 0
 
 
 def test_a_sharded_optimizer_belongs_to_its_number_of_ranks_and_a_whole_one_does_not() -> None:

@@ -37,16 +37,16 @@ def tokenizer(template: str | None = TEMPLATE):  # type: ignore[no-untyped-def]
     return made
 
 
-def model_folder(folder: Path, template: str | None = TEMPLATE) -> Path:
-    """A whole model folder, the same weights each time."""
+def model_folder(folder: Path, template: str | None = TEMPLATE, width: int = 32) -> Path:
+    """A whole model folder, the same weights each time; some 25 × its width squared."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=272,
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
