@@ -142,7 +142,7 @@ async def test_every_action_of_a_page_does_what_it_says_or_says_why_not(name: st
                 continue
             done.append(action)
             node = page if isinstance(active.node, Page) else active.node
-            assert await app.run_action(action, node), (action, "is done by nobody")
+            await app.run_action(action, node)
             await rest(pilot)
             for _ in range(3):
                 if app.screen is page or app.left:
