@@ -147,10 +147,10 @@ def _link(link: Link) -> str:
         False: "no direct access",
         None: f"direct access {UNKNOWN}",
     }[link.peer_access]
-    why = f" ({said(link.why)})" if link.why else ""
+    why = said(f" ({link.why})") if link.why else ""
     known = link.kind != "unknown" or link.gbs is not None
     fast = f", {speed(link.gbs)}" if known else ""
-    return f"{LINK_NAMES[link.kind]}{fast}, {access}{why}"
+    return said(f"{LINK_NAMES[link.kind]}{fast}, {access}") + why
 
 
 def _who(links: Sequence[Link], every: int, index: Sequence[int]) -> str:

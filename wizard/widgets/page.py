@@ -285,7 +285,8 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
 
     def action_scroll_page(self, lines_down: int) -> None:
         """Move the page where it is longer than the terminal."""
-        self.query_one("#body", VerticalScroll).scroll_relative(y=lines_down, animate=False)
+        for body in self.query("#body").results(VerticalScroll):  # the dashboard fills the screen
+            body.scroll_relative(y=lines_down, animate=False)
 
     def action_explain(self) -> None:
         """What the page is about, and all its keys."""
