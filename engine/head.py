@@ -162,10 +162,11 @@ class _Fold:
     ) -> dict[str, torch.Tensor]:
         single = logits.float()
         slope: torch.Tensor | float = self.scale / self.temperature
+        scaled = self.softcap is not None or slope != 1
         if self.softcap is not None:
             bent = torch.tanh(single * (self.scale / self.softcap))
             single, slope = bent * (self.softcap / self.temperature), (1 - bent * bent) * slope
-        elif slope != 1:
+        elif scaled:
             single = single * slope
         log = torch.log_softmax(single, -1)
         found = {"log_probs": log.gather(-1, targets).squeeze(-1)}
@@ -182,7 +183,7 @@ class _Fold:
             found["entropy"] = -(log.mul_(shares)).sum(-1)
         if differentiate:
             shares.neg_().scatter_add_(-1, targets, torch.ones_like(targets, dtype=shares.dtype))
-            logits.copy_(shares if slope is not None and _is_one(slope) else shares.mul_(slope))
+            logits.copy_(shares.mul_(slope) if scaled else shares)
         return found
 
     def joined(self, parts: list[dict[str, torch.Tensor]]) -> tuple[torch.Tensor | None, ...]:
@@ -192,7 +193,3 @@ class _Fold:
             torch.cat([part[name] for part in parts]) if name in self.outputs else None
             for name in names
         )
-
-
-def _is_one(slope: torch.Tensor | float) -> bool:
-    return isinstance(slope, float) and slope == 1

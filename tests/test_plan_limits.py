@@ -30,6 +30,15 @@ def test_the_length_is_called_an_estimate_and_a_row_that_may_be_longer_is_told()
     assert "what is over 2,048 is cut" in told.what
 
 
+def test_few_steps_that_the_user_fixed_are_not_blamed_on_the_data() -> None:
+    plan = plans(facts(chars=1000), fixed(max_steps=10))[0]
+    (told,) = [one for one in plan.problems if one.what.startswith("only 10 optimizer steps")]
+    assert told.where == "max_steps"
+    assert told.fix is not None
+    assert "a larger max_steps" in told.fix
+    assert "max_steps says" in reason(plan, "effective_batch_size")
+
+
 def test_room_is_left_for_system_text_and_for_a_template_that_is_spelt_out() -> None:
     def length(known: Facts, **settings: Any) -> int:
         return plans(known, fixed(**settings))[0].spec.data.max_length

@@ -50,8 +50,6 @@ async def test_keys_pick_a_rank_show_the_log_and_leave_the_run_alone() -> None:
         await pilot.press("s", "down", "down", "enter")
         await pilot.pause()
         assert isinstance(app.screen, Dashboard)
-        await pilot.press("q")
-        await pilot.pause()
         assert app.left == []
         await pilot.press("q")
         await pilot.pause()

@@ -94,7 +94,6 @@ class Dashboard(Boxes):
         self._source = source
         self._in_wizard = in_wizard
         self._leave_when_done = leave_when_done
-        self._warned = False
         self._told_ended = False
         self._wake = threading.Event()
         self._all_logs = False
@@ -264,12 +263,8 @@ class Dashboard(Boxes):
             self.action_leave()
 
     def action_leave(self) -> None:
-        """Leave; the first press says that the run goes on."""
-        if self._newest.ended or self._warned:
-            self.dismiss(None)
-        else:
-            self._warned = True
-            self.message.say("q again leaves; the run goes on.")
+        """Leave; the run goes on, as the line above the keys says."""
+        self.dismiss(None)
 
     def help_text(self) -> str:
         """The text, and what the columns shown here mean."""

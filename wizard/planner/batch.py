@@ -74,6 +74,8 @@ def _effective(fixed: Mapping[str, Any], unit: int, rows: float) -> tuple[int, s
         return size, f"{unit} is the least these devices and sizes allow"
     if size < DEFAULT_ROWS // unit * unit:
         return size, f"small, so that the data gives at least {FEWEST_STEPS} steps"
+    if rows == math.inf:
+        return size, "steady gradients; max_steps says how many steps"
     return size, "steady gradients, and enough steps from this much data"
 
 

@@ -44,7 +44,7 @@ def problems(
     if spec.training.learning_rate > RATE_TIMES * _usual_rate(spec, facts):
         found.append(_high_rate(spec.training.learning_rate, _usual_rate(spec, facts)))
     if steps < FEWEST_STEPS:
-        found.append(_few(steps))
+        found.append(_few(steps, by_data=spec.training.max_steps < 0))
     if most_tokens > spec.data.max_length and spec.method.stage != "pretrain":
         found.append(_may_be_cut(spec.data.max_length, most_tokens))
     positions = facts.model.max_positions if facts.model else None
@@ -175,11 +175,13 @@ def _unknown_host(host_bytes: int) -> Problem:
     )
 
 
-def _few(steps: int) -> Problem:
+def _few(steps: int, *, by_data: bool) -> Problem:
     return Problem(
         what=f"only {counted(steps, 'optimizer step')}: little will be learnt",
-        where="effective_batch_size",
-        fix="more rows, more epochs or a smaller effective_batch_size",
+        where="effective_batch_size" if by_data else "max_steps",
+        fix="more rows, more epochs or a smaller effective_batch_size"
+        if by_data
+        else "a larger max_steps, or none, so that the epochs decide",
         severity="warning",
     )
 
