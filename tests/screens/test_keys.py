@@ -125,8 +125,8 @@ async def test_every_widget_that_takes_keys_has_help_of_its_own() -> None:
 
 @pytest.mark.wide
 @pytest.mark.parametrize("name", PAGES)
-async def test_every_action_of_a_page_does_what_it_says_or_says_why_not(name: str) -> None:
-    """None raises, and what it opens is closed by Escape.
+async def test_no_action_of_a_page_raises_and_escape_closes_what_it_opens(name: str) -> None:
+    """Each in turn, on one page.
 
     A smoke test waits for a run, and there is none here: it has a test of its own.
     """

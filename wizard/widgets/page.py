@@ -143,7 +143,7 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         """Step → its mark in the header, where that is not told by the order of steps."""
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
         self._failed: tuple[Problem, BaseException] | None = None
-        """The problem that was told last, and the error it was told for."""
+        """The problem that was told last, and its error, where that is a bug."""
 
     def compose(self) -> ComposeResult:
         """Frame around the page's own body."""
@@ -220,7 +220,8 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         elif event.state is WorkerState.ERROR and worker.error is not None:
             del self._then[worker]
             problem = problem_from(worker.error)
-            self._failed = problem, worker.error
+            ours = isinstance(worker.error, ProblemError)
+            self._failed = None if ours else (problem, worker.error)
             if worker.group == ASKED:
                 self.refused(problem)
             else:

@@ -34,12 +34,8 @@ class Heads:
 def repeat_heads(tape: Tape, x: Tensor, times: int, *, copies: bool = True) -> Tensor:
     """Key-value heads repeated so that there are as many as query heads; else a view of them."""
     size = x.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
     storage = None if copies else x.buffer
-    return tape.apply(x.count * times, x.width, (x,), (), backward, storage=storage)
+    return tape.apply(x.count * times, x.width, (x,), (), tape.makes(size), storage=storage)
 
 
 def fused_attention(
@@ -125,8 +121,6 @@ def product(tape: Tape, a: Tensor, b: Tensor, count: int) -> Tensor:
 def saving_result(tape: Tape, scores: Tensor) -> Tensor:
     """A softmax, a hyperbolic tangent, a sigmoid: what keeps its own result."""
     size = scores.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(scores.count, scores.width, (scores,), (), backward, saves_output=True)
+    return tape.apply(
+        scores.count, scores.width, (scores,), (), tape.makes(size), saves_output=True
+    )

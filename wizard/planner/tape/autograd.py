@@ -173,6 +173,14 @@ class Tape:
         """Take the bytes of a parameter's gradient."""
         return Buffer(self.meter, size, GRADIENTS)
 
+    def makes(self, size: int) -> Backward:
+        """A backward that makes one gradient of `size` bytes, whatever it is given."""
+
+        def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
+            return [self.buffer(size)]
+
+        return backward
+
     def parameter(self, count: int, width: int, *, trainable: bool) -> Tensor:
         """A weight; its own bytes are not on the tape."""
         node = Leaf(keeps=self.keeps_gradients) if trainable else None

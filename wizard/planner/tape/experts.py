@@ -168,13 +168,11 @@ def _route(
     logits = linear(tape, x, router, block.hidden)
     single = cast(tape, logits, SINGLE)
     size, few = single.size, tokens * picked * SINGLE
-
-    def whole(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    probabilities = tape.apply(single.count, SINGLE, (single,), (), whole, saves_output=True)
+    probabilities = tape.apply(
+        single.count, SINGLE, (single,), (), tape.makes(size), saves_output=True
+    )
     del single
-    top = tape.apply(tokens * picked, SINGLE, (probabilities,), (chosen,), whole)
+    top = tape.apply(tokens * picked, SINGLE, (probabilities,), (chosen,), tape.makes(size))
     total = tape.apply(tokens, SINGLE, (top,), (), same)
 
     def shared_out(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
@@ -232,11 +230,7 @@ def _pass(
 def _rows(tape: Tape, x: Tensor, count: int, index: Buffer) -> Tensor:
     """Rows that an index picks; their gradients are added into a tensor of zeros."""
     size = x.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(count, x.width, (x,), (index,), backward)
+    return tape.apply(count, x.width, (x,), (index,), tape.makes(size))
 
 
 def _grouped(tape: Tape, x: Tensor, weight: Tensor, width_in: int, width_out: int) -> Tensor:
@@ -285,8 +279,4 @@ def scaled_rows(tape: Tape, x: Tensor, scale: Tensor) -> Tensor:
 def _summed(tape: Tape, x: Tensor, count: int) -> Tensor:
     """The sum over the experts of a token; its gradient is copied out to each of them."""
     size = x.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(count, x.width, (x,), (), backward)
+    return tape.apply(count, x.width, (x,), (), tape.makes(size))

@@ -32,9 +32,6 @@ def rotary_halves(tape: Tape, x: Tensor) -> Tensor:
     """Two halves, each times a cosine less or plus the other times a sine, joined."""
     size, half = x.size, x.size // 2
 
-    def split(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
     def scaled(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
         return [tape.buffer(half)]
 
@@ -42,7 +39,7 @@ def rotary_halves(tape: Tape, x: Tensor) -> Tensor:
         return [gradient, tape.buffer(half)]
 
     count = x.count // 2
-    both = tape.apply(x.count, x.width, (x,), (), split, storage=x.buffer)
+    both = tape.apply(x.count, x.width, (x,), (), tape.makes(size), storage=x.buffer)
     first = tape.apply(count, x.width, (both,), (), same, storage=x.buffer)
     second = tape.apply(count, x.width, (both,), (), same, storage=x.buffer)
 
@@ -101,46 +98,32 @@ def _less_largest(tape: Tape, x: Tensor, queries: int) -> Tensor:
     """`x - x.max(-1)`: the gradient of the largest is put where it was among zeros."""
     size, few = x.size, queries * x.width
 
-    def spread(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
     def less(gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
         negative = tape.buffer(size)
         summed = tape.buffer(few)
         del negative
         return [gradient, summed]
 
-    largest = tape.apply(queries, x.width, (x,), (tape.buffer(queries * INDEX),), spread)
+    largest = tape.apply(queries, x.width, (x,), (tape.buffer(queries * INDEX),), tape.makes(size))
     return tape.apply(x.count, x.width, (x, largest), (), less)
 
 
 def _without_sinks(tape: Tape, x: Tensor, queries: int) -> Tensor:
     """All columns but the last, as a view."""
     size = x.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(x.count - queries, x.width, (x,), (), backward, storage=x.buffer)
+    return tape.apply(x.count - queries, x.width, (x,), (), tape.makes(size), storage=x.buffer)
 
 
 def chosen_scores(tape: Tape, logits: Tensor, chosen: Buffer, picked: int) -> Tensor:
     """A softmax over the largest logits alone, in the weights' format."""
     size = logits.size
-
-    def spread(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    top = tape.apply(picked, logits.width, (logits,), (chosen,), spread)
+    top = tape.apply(picked, logits.width, (logits,), (chosen,), tape.makes(size))
     return saving_result(tape, top)
 
 
 def gate_clamped(tape: Tape, joined: Tensor) -> Tensor:
     """`(up + 1) * gate * sigmoid(gate * alpha)` of every other column, both clamped."""
     size, half, count = joined.size, joined.size // 2, joined.count // 2
-
-    def column(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
 
     def clamped(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
         inside = tape.buffer(count)
@@ -149,7 +132,9 @@ def gate_clamped(tape: Tape, joined: Tensor) -> Tensor:
         return [result]
 
     def every_other() -> Tensor:
-        return tape.apply(count, joined.width, (joined,), (), column, storage=joined.buffer)
+        return tape.apply(
+            count, joined.width, (joined,), (), tape.makes(size), storage=joined.buffer
+        )
 
     gate, up = every_other(), every_other()
     gate = tape.apply(count, gate.width, (gate,), (gate.buffer,), clamped)

@@ -40,11 +40,7 @@ def scored(tape: Tape, setup: Setup, hidden: Tensor, weight: Tensor) -> Tensor:
     """A score for every token, of which the last of each row counts (a reward model's head)."""
     tokens = linear(tape, hidden, weight, setup.block.hidden)
     size = tokens.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(setup.rows, tokens.width, (tokens,), (), backward)
+    return tape.apply(setup.rows, tokens.width, (tokens,), (), tape.makes(size))
 
 
 def chunked(tape: Tape, setup: Setup, hidden: Tensor, weight: Tensor) -> Tensor:
@@ -70,13 +66,12 @@ def _pick(tape: Tape, hidden: Tensor, *, width: int, positions: int, scored: int
     """The hidden states of the tokens that are scored; all but the last of a row can be."""
     size, inner_size = hidden.size, positions * width * hidden.width
 
-    def whole(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
     def inner(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
         return [tape.buffer(inner_size)]
 
-    view = tape.apply(hidden.count, hidden.width, (hidden,), (), whole, storage=hidden.buffer)
+    view = tape.apply(
+        hidden.count, hidden.width, (hidden,), (), tape.makes(size), storage=hidden.buffer
+    )
     return tape.apply(scored * width, hidden.width, (view,), (), inner)
 
 
@@ -135,18 +130,19 @@ def cross_entropy(tape: Tape, logits: Tensor, *, shifted: bool, kernel: bool) ->
     single = cast(tape, logits, SINGLE)
     size = single.count * SINGLE
 
-    def same_size(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
     def over_logits(_gradient: Buffer, saved: Sequence[Any]) -> Gradients:
         return [saved[0]]
 
-    chosen = tape.apply(single.count, SINGLE, (single,), (), same_size) if shifted else single
+    chosen = (
+        tape.apply(single.count, SINGLE, (single,), (), tape.makes(size)) if shifted else single
+    )
     if kernel:
         return tape.apply(1, SINGLE, (chosen,), (chosen.buffer,), over_logits)
-    log_softmax = tape.apply(chosen.count, SINGLE, (chosen,), (), same_size, saves_output=True)
+    log_softmax = tape.apply(
+        chosen.count, SINGLE, (chosen,), (), tape.makes(size), saves_output=True
+    )
     del chosen, single
-    return tape.apply(1, SINGLE, (log_softmax,), (log_softmax.buffer,), same_size)
+    return tape.apply(1, SINGLE, (log_softmax,), (log_softmax.buffer,), tape.makes(size))
 
 
 def fused(tape: Tape, setup: Setup, hidden: Tensor, weight: Tensor) -> Tensor:

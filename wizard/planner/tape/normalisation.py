@@ -41,22 +41,15 @@ def _variance(tape: Tape, x: Tensor, width: int) -> Tensor:
         del factor, doubled
         return [result]
 
-    def mean(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
     squared = tape.apply(x.count, SINGLE, (x,), (x.buffer,), power)
-    return tape.apply(tokens, SINGLE, (squared,), (), mean)
+    return tape.apply(tokens, SINGLE, (squared,), (), tape.makes(size))
 
 
 def _inverse_root(tape: Tape, variance: Tensor) -> Tensor:
     """`rsqrt(variance + epsilon)`."""
     size = variance.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
     shifted = tape.apply(variance.count, SINGLE, (variance,), (), same)
-    return tape.apply(shifted.count, SINGLE, (shifted,), (), backward, saves_output=True)
+    return tape.apply(shifted.count, SINGLE, (shifted,), (), tape.makes(size), saves_output=True)
 
 
 def _scaled(tape: Tape, x: Tensor, scale: Tensor) -> Tensor:

@@ -31,11 +31,7 @@ def same_twice(gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
 def unary(tape: Tape, x: Tensor, *, saves: bool = False) -> Tensor:
     """An elementwise operation of one input; its gradient is a new tensor."""
     size = x.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(x.count, x.width, (x,), (x.buffer,) if saves else (), backward)
+    return tape.apply(x.count, x.width, (x,), (x.buffer,) if saves else (), tape.makes(size))
 
 
 def cast(tape: Tape, x: Tensor, width: int) -> Tensor:
@@ -43,11 +39,7 @@ def cast(tape: Tape, x: Tensor, width: int) -> Tensor:
     if x.width == width:
         return x
     size = x.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(x.count, width, (x,), (), backward)
+    return tape.apply(x.count, width, (x,), (), tape.makes(size))
 
 
 def cast_weight(tape: Tape, weight: Tensor) -> Tensor:
@@ -157,30 +149,23 @@ def dropout(tape: Tape, x: Tensor, probability: float) -> Tensor:
         return x
     size = x.size
     mask = tape.buffer(x.count)
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(x.count, x.width, (x,), (mask,), backward)
+    return tape.apply(x.count, x.width, (x,), (mask,), tape.makes(size))
 
 
 def rotary(tape: Tape, x: Tensor) -> Tensor:
     """`x * cos + rotate_half(x) * sin`, step by step as transformers writes it."""
     size, count, width = x.size, x.count, x.width
 
-    def whole(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
     def half(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
         return [tape.buffer(size // 2)]
 
-    cosine = tape.apply(count, width, (x,), (), whole)
-    first = tape.apply(count // 2, width, (x,), (), whole, storage=x.buffer)
-    second = tape.apply(count // 2, width, (x,), (), whole, storage=x.buffer)
+    cosine = tape.apply(count, width, (x,), (), tape.makes(size))
+    first = tape.apply(count // 2, width, (x,), (), tape.makes(size), storage=x.buffer)
+    second = tape.apply(count // 2, width, (x,), (), tape.makes(size), storage=x.buffer)
     negative = tape.apply(count // 2, width, (second,), (), half)
     rotated = tape.apply(count, width, (negative, first), (), same_twice)
     del negative, first, second
-    sine = tape.apply(count, width, (rotated,), (), whole)
+    sine = tape.apply(count, width, (rotated,), (), tape.makes(size))
     del rotated
     return tape.apply(count, width, (cosine, sine), (), same_twice)
 

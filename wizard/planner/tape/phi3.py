@@ -17,11 +17,7 @@ from wizard.planner.tape.operations import rotary, same
 def part(tape: Tape, x: Tensor, count: int) -> Tensor:
     """Some columns of a result: `x[..., a:b]`."""
     size = x.size
-
-    def backward(_gradient: Buffer, _saved: Sequence[Any]) -> Gradients:
-        return [tape.buffer(size)]
-
-    return tape.apply(count, x.width, (x,), (), backward, storage=x.buffer)
+    return tape.apply(count, x.width, (x,), (), tape.makes(size), storage=x.buffer)
 
 
 def halves(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
