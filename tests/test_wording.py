@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wizard import wording
@@ -70,9 +70,11 @@ def test_foreign_text_stays_on_one_line_and_moves_no_cursor(text: str) -> None:
 
 
 @given(st.text(), st.integers(min_value=3, max_value=40))
+@example("000\u0300", 3)
+@example("数据集", 3)
 def test_shortened_text_keeps_within_its_width(text: str, width: int) -> None:
-    assert len(wording.shorten(text, width)) <= width
-    assert len(wording.cut(text, width)) <= width
+    assert wording.cells(wording.shorten(text, width)) <= width
+    assert wording.cells(wording.cut(text, width)) <= width
 
 
 def test_control_characters_become_symbols() -> None:
