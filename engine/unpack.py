@@ -19,7 +19,7 @@ from engine.events import EXIT_BAD_SPEC, EXIT_CANNOT_WRITE, EXIT_OK
 ORIGIN = "origin.json"
 """What the folder was made from, and the SHA-256 of every file in it."""
 
-NOTE = """\
+MODEL_CARD = """\
 ---
 license: apache-2.0
 ---
@@ -102,7 +102,7 @@ def _write_model(gguf: Path, part: Path) -> None:
 def _write_note(gguf: Path, part: Path, name: str) -> None:
     digest = sha256(gguf)
     (part / "README.md").write_text(
-        NOTE.format(name=name, file=gguf.name, digest=digest), encoding="utf-8"
+        MODEL_CARD.format(name=name, file=gguf.name, digest=digest), encoding="utf-8"
     )
     files = {file.name: sha256(file) for file in sorted(part.iterdir())}
     origin = {

@@ -47,7 +47,7 @@ variables where_key
 """
 NO_TEXT_KEYWORDS = frozenset(_NO_TEXT_KEYWORDS.split())
 NO_TEXT_NAMES = re.compile(
-    r"(CSS|CSS_PATH|STYLE|POLICY|.*_CSS|__all__|HUB_ID|CALLS|SCHEMA|.*_STYLES)$"
+    r"(CSS|CSS_PATH|STYLE|POLICY|.*_CSS|__all__|HUB_ID|CALLS|SCHEMA|MODEL_CARD|.*_STYLES)$"
 )
 STYLE = re.compile(r"(bold|dim|italic|reverse|underline)?\s*\$[\w-]+$|bold$")
 CODE = re.compile(
