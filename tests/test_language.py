@@ -223,6 +223,7 @@ def test_programs_and_files_read_the_same_in_every_language(
         assert told(capsys, "--lang", "zh", *PLAN, rows, option, "--name", "r") == english
 
 
+@pytest.mark.wide
 def test_commands_speak_chinese_and_leave_names_alone(
     capsys: pytest.CaptureFixture[str], rows: str
 ) -> None:
