@@ -23,6 +23,7 @@ from wizard.language import ENGLISH, said, said_problem, used
 from wizard.problem import Problem, ProblemError
 from wizard.steps import ORDER, GoTo, Loaded, Step
 from wizard.widgets.aside import aside
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
 from wizard.widgets.keyline import KeyLine
@@ -67,7 +68,7 @@ def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
     }
 
 
-class Page(Screen[Answer | GoTo | Loaded | None]):
+class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
     """One page: Enter leaves it with a value, Escape with None, which means one page back."""
 
     STEP: ClassVar[Step | None] = None
