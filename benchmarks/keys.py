@@ -94,7 +94,7 @@ class Terminal:
                 os.write(self.fd, KNOWS)
             times += [time.perf_counter()] * said.count(FRAME_ENDS)
             kept = said[-len(FRAME_ENDS) + 1 :]  # a mark may come in two parts
-            wait = silent
+            wait = silent if times else seconds  # else not an answer: the cursor, a mode
         return times
 
     def press(self, key: bytes) -> list[float]:

@@ -19,6 +19,7 @@ from wizard.dashboard.against import ending
 from wizard.dashboard.health import Finding
 from wizard.dashboard.state import RunState
 from wizard.language import said
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import Panel
 
 WORDS = {"error": "FAIL", "warning": "(!)", "info": "note"}
@@ -88,7 +89,7 @@ def actions(state: RunState, run: Path) -> list[str]:
     return [found.cause, *(f"{action.label}: {action.command}" for action in found.actions)]
 
 
-class Faults(ModalScreen[None]):
+class Faults(OneFrame, ModalScreen[None]):
     """Closed by the keys that close things."""
 
     DEFAULT_CSS = """

@@ -268,8 +268,7 @@ class PlanPage(Page[Chosen]):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Explain the marked plan."""
         if event.option_index < len(self._plans):
-            with self.app.batch_update():  # one frame, not one for each panel
-                self._explain(self._plans[event.option_index])
+            self._explain(self._plans[event.option_index])
 
     def _look_at(self, machine: Facts) -> None:
         known = self._here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from wizard.language import ENGLISH, said, said_problem, used
 from wizard.problem import Problem, ProblemError
 from wizard.steps import ORDER, GoTo, Loaded, Step
 from wizard.widgets.aside import aside
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
 from wizard.widgets.keyline import KeyLine
@@ -38,6 +40,8 @@ Value = TypeVar("Value")
 ASKED = "ask"
 """What the page waits for; other groups of calls go on beside it."""
 BUG = "this is a bug in tunewright; Ctrl+R shows where"
+SOON_SECONDS = 0.02
+"""What is answered by then is drawn with the key that asked for it."""
 HELP_TOOLTIP = "What this page is about"
 
 
@@ -67,7 +71,7 @@ def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
     }
 
 
-class Page(Screen[Answer | GoTo | Loaded | None]):
+class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
     """One page: Enter leaves it with a value, Escape with None, which means one page back."""
 
     STEP: ClassVar[Step | None] = None
@@ -141,6 +145,7 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         """Said before the hint: what was not asked on the way here."""
         self.marks: Mapping[Step, str] = {}
         """Step → its mark in the header, where that is not told by the order of steps."""
+        self._asked_since = 0.0
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
         self._failed: tuple[Problem, BaseException] | None = None
         """The problem that was told last, and its error, where that is a bug."""
@@ -179,6 +184,10 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         """Whether a slow answer is still awaited that the page cannot go on without."""
         return any(not w.is_finished for w in self._then if w.group == ASKED)
 
+    def nearly_there(self) -> bool:
+        """Whether an answer may come at once."""
+        return time.monotonic() < self._asked_since + SOON_SECONDS and self.busy
+
     def ask(
         self, call: Callable[[], Value], then: Callable[[Value], None], waiting_for: str
     ) -> None:
@@ -187,6 +196,7 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         A newer call replaces an older one, whose value is dropped.
         """
         self.message.working(waiting_for)
+        self._asked_since = time.monotonic()
         self._call(call, then, waiting_for, ASKED)
 
     def ask_beside(

@@ -14,10 +14,11 @@ from textual.widgets import Static
 
 from wizard import wording
 from wizard.language import said
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.table import Rows
 
 
-class Question(ModalScreen[int | None]):
+class Question(OneFrame, ModalScreen[int | None]):
     """Leaves with the number of the choice, or None for Escape; the last choice changes nothing."""
 
     DEFAULT_CSS = """

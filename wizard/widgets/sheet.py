@@ -10,10 +10,11 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import Panel
 
 
-class Sheet(ModalScreen[None]):
+class Sheet(OneFrame, ModalScreen[None]):
     """A box of text as long as it needs to be; arrows scroll it."""
 
     DEFAULT_CSS = """
