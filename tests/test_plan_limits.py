@@ -36,7 +36,17 @@ def test_few_steps_that_the_user_fixed_are_not_blamed_on_the_data() -> None:
     assert told.where == "max_steps"
     assert told.fix is not None
     assert "a larger max_steps" in told.fix
-    assert "max_steps says" in reason(plan, "effective_batch_size")
+
+
+@pytest.mark.parametrize("rows", [20, 60, 5000])
+def test_the_batch_is_the_same_however_many_steps_are_made(rows: int) -> None:
+    batches = {
+        (training.effective_batch_size, reason(plan, "effective_batch_size"))
+        for steps in (-1, 5, 5000)
+        for plan in plans(facts(rows=rows), fixed(max_steps=steps))[:1]
+        for training in (plan.spec.training,)
+    }
+    assert len(batches) == 1
 
 
 def test_room_is_left_for_system_text_and_for_a_template_that_is_spelt_out() -> None:

@@ -11,6 +11,7 @@ from wizard.steps import (
     ORDER,
     Chosen,
     Data,
+    Loaded,
     Machine,
     Step,
     Walk,
@@ -19,6 +20,7 @@ from wizard.steps import (
     back,
     back_to,
     begin,
+    loaded,
     steps,
 )
 
@@ -153,3 +155,15 @@ def test_settings_chosen_for_other_data_are_forgotten_with_it() -> None:
     walk = Walk(facts=FACTS, answers=answers)
     other = Data(dataset=replace(DATASET, path="/b"), forgotten=frozenset({"columns"}))
     assert answered(walk, Step.DATA, other).answers.settings == {"learning_rate": 1e-4}
+
+
+def test_a_preset_keeps_what_the_page_had_found_out() -> None:
+    walk = begin(MACHINE, Answers())
+    answers = Answers(model=MODEL.name, preset="short")
+
+    walk = loaded(walk, Step.MODEL, Loaded(answers=answers, so_far=MODEL))
+
+    assert walk.answers == answers
+    assert walk.facts is not None
+    assert walk.facts.model == MODEL
+    assert Step.MODEL in walk.pending, "the page is shown again"

@@ -138,14 +138,17 @@ class TunewrightApp(App[Path]):
         """Ask the pages that are still to ask, one after the other, then leave."""
         walk = self._walk if self._walk.run else await self._start(self._walk)
         before: Step | None = None
+        typed = ""
         while walk is not None and walk.pending:
             step = walk.pending[0]
             page = page_for(step, walk, self._verbs, self._look)
             page.marks, page.given = walk.marks, walk.answers
             page.offline = bool(self._verbs.offline)
+            page.typed_before = typed
             page.notice = _given(skipped(walk, before, step))
             before = step
             answer = await self.push_screen_wait(page)
+            typed = answer.typed if isinstance(answer, Loaded) else ""
             if step is Step.HARDWARE and answer is None:
                 walk = await self._before_the_first(walk)
                 continue
@@ -170,11 +173,15 @@ class TunewrightApp(App[Path]):
         found = await self._told(self._verbs.presets)
         if found is None or not isinstance(page, Page):
             return
+        if (wrong := page.unfinished()) is not None:
+            page.message.refuse(wrong)
+            return
         name = await self.push_screen_wait(presets.picker(found, page.answers))
         preset = next((one for one in found if one.name == name), None)
         if preset is not None:
             self.notify(presets.told(preset, page.answers), markup=False)
-            page.dismiss(Loaded(answers=with_preset(page.answers, preset)))
+            answers = with_preset(page.answers, preset)
+            page.dismiss(Loaded(answers=answers, so_far=page.so_far(), typed=page.typed()))
         elif name == presets.SAVE:
             name = await self.push_screen_wait(presets.prompt(found, page.answers))
             made = None if name is None else presets.made(name, page.answers)
@@ -248,8 +255,8 @@ class TunewrightApp(App[Path]):
                 return begin(walk.facts, replace(walk.answers, run_name=None))
             case _, InForeground():
                 self.foreground = True
-            case _, Loaded(answers=answers):
-                return loaded(walk, step, answers)
+            case _, Loaded():
+                return loaded(walk, step, answer)
             case _, GoTo(step=earlier):
                 return back_to(walk, earlier)
             case _, None:

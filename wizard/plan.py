@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -163,3 +164,8 @@ class Plan:
     def reasons(self) -> dict[str, str]:
         """Setting → reason, for the comments of spec.toml."""
         return {d.setting: d.reason for d in self.decisions}
+
+
+def speeds_unknown(plans: Iterable[Plan]) -> bool:
+    """Whether a plan that fits has no predicted time, so that none can be called the fastest."""
+    return any(plan.fits and plan.step_seconds is None for plan in plans)

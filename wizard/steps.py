@@ -87,6 +87,10 @@ class Loaded:
     """A page is left because its answers were replaced by those of a preset."""
 
     answers: Answers
+    so_far: object = None
+    """What the page would have been left with, as far as it was known."""
+    typed: str = ""
+    """What stood in its field and was not yet read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,8 +217,12 @@ def back_to(walk: Walk, earlier: Step) -> Walk:
     return replace(walk, done=walk.done - set(ORDER[ORDER.index(earlier) :]))
 
 
-def loaded(walk: Walk, step: Step, answers: Answers) -> Walk:
-    """The walk with a preset's answers: at the same page, or at the plans where they rest on it."""
+def loaded(walk: Walk, step: Step, given: Loaded) -> Walk:
+    """The walk with a preset's answers: at the same page, or at the plans where they rest on it.
+
+    What the page had found out already is kept.
+    """
+    walk, answers = _with(walk, given.so_far), given.answers
     stale = walk.stale | (walk.seen & BEFORE_RUN - _BASIS)
     at = step if step.number < Step.PLAN.number else Step.PLAN
     return back_to(replace(walk, answers=answers, stale=stale), at)

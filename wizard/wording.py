@@ -229,3 +229,13 @@ def _symbol(character: str) -> str:
     if code == 0x7F:
         return "␡"
     return " " if unicodedata.category(character) == "Zs" else "\N{REPLACEMENT CHARACTER}"
+
+
+NO_SPEED = "a rate of this device, its links or these layers is not known"
+
+
+def how_to_know_speeds(machine: str) -> str:
+    """What to do about unknown speeds; `machine` is empty for this one."""
+    if not machine:
+        return "`tunewright probe --bench` measures them"
+    return "`tunewright probe --bench -o FILE` on that machine measures them for --machine FILE"

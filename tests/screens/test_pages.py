@@ -221,7 +221,7 @@ async def test_typing_the_planned_value_fixes_it() -> None:
     assert app.left[0].answers.settings == {"effective_batch_size": 16}
 
 
-async def test_typing_goes_on_where_a_given_name_ends() -> None:
+async def test_typing_replaces_a_name_that_was_filled_in_and_end_goes_on_where_it_ends() -> None:
     read: list[str] = []
 
     def read_model(name: str) -> Model:
@@ -232,9 +232,15 @@ async def test_typing_goes_on_where_a_given_name_ends() -> None:
         lambda: model(verbs=World().model_verbs(read=read_model), name="org/model", model=None)
     )
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("-", "2", "enter")
+        await pilot.press("end", "-", "2", "enter")
         await rest(pilot)
-    assert read[-1] == "org/model-2"
+        assert read[-1] == "org/model-2"
+    page = model(verbs=World().model_verbs(read=read_model), name="org/model", model=None)
+    app = OnePage(lambda: page)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*"a/b", "enter")
+        await rest(pilot)
+    assert read[-1] == "a/b"
 
 
 @pytest.mark.parametrize(("page", "key"), [("model", "f1"), ("data", "?"), ("plan", "?")])

@@ -16,7 +16,7 @@ from tests.screens.test_pages import problem_on
 from wizard.answers import Answers
 from wizard.app import TunewrightApp
 from wizard.facts import GIB, Facts
-from wizard.plan import MemoryPart, Plan
+from wizard.plan import MemoryPart, Plan, speeds_unknown
 from wizard.planner import plans as real_plans
 from wizard.problem import Problem, ProblemError
 from wizard.screens.hardware import HardwarePage
@@ -238,7 +238,26 @@ def test_the_best_plan_of_each_goal_is_real() -> None:
     best = best_by_goal(lambda answers: real_plans(facts, answers), values.ANSWERS, made)
     assert set(best) == set(GOALS)
     for goal, title in best.items():
-        assert real_plans(facts, replace(values.ANSWERS, goal=goal))[0].title == title
+        plans = real_plans(facts, replace(values.ANSWERS, goal=goal))
+        assert title == ("" if goal == "fastest" and speeds_unknown(plans) else plans[0].title)
+
+
+def test_where_speeds_are_unknown_no_plan_is_called_the_fastest() -> None:
+    from wizard.screens.planned import best_by_goal
+
+    rates = {"bf16_tflops": None, "memory_bandwidth_gbs": None}
+    nameless = tuple(replace(one, name="New", **rates) for one in values.FACTS.devices)
+    facts = replace(values.FACTS, devices=nameless)
+    fastest = replace(values.ANSWERS, goal="fastest")
+    made = real_plans(facts, fastest)
+    assert any(plan.fits for plan in made)
+    for plan in made:
+        assert plan.step_seconds is None
+        told = any("no order by speed: `tunewright probe --bench`" in why for why in plan.why)
+        assert told == plan.fits
+    best = best_by_goal(lambda answers: real_plans(facts, answers), fastest, made)
+    assert best.pop("fastest") == ""
+    assert all(best.values())
 
 
 async def test_what_was_waited_for_is_not_told_once_it_is_there() -> None:

@@ -14,9 +14,10 @@ from textual.screen import Screen
 from tests.screens import values
 from tests.screens.pages import plan_page, review
 from tests.screens.stage import OnePage, World, rest, shown, until
-from tests.screens.test_walk import reach
+from tests.screens.test_walk import reach, step_of
 from wizard.answers import Answers, Preset
 from wizard.app import TunewrightApp
+from wizard.facts import Dataset
 from wizard.planner import plans as real_plans
 from wizard.steps import Chosen, Step
 from wizard.widgets.prompt import Prompt
@@ -55,6 +56,42 @@ async def test_x_writes_the_plan_in_another_form_and_never_over_a_file(
     assert (tmp_path / "taken.sbatch").read_text(encoding="utf-8") == "mine"
     assert os.listdir(tmp_path).count("job.sbatch") == 1
     assert app.left == []
+
+
+@pytest.mark.wide
+async def test_loading_a_preset_keeps_what_was_typed_and_what_was_read() -> None:
+    read: list[str] = []
+
+    def read_dataset(path: str, settings: object) -> Dataset:
+        read.append(path)
+        return replace(values.DATASET, path=f"/here/{path}")
+
+    world = World(presets=(RECIPE,))
+    facts = replace(values.FACTS, dataset=None)
+    known = Answers(model=values.MODEL.name)
+    app = TunewrightApp(world.verbs(read_dataset=read_dataset), facts=facts, answers=known)
+    load = ("ctrl+l", *"short", "enter")
+    pages: list[Screen[Any]] = []
+
+    def page_again(step: Step) -> bool:
+        return step_of(app) is step and app.screen is not pages[-1]
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await reach(pilot, Step.HARDWARE)
+        await rest(pilot)
+        await pilot.press("enter")
+        await reach(pilot, Step.DATA)
+        pages.append(app.screen)
+        await pilot.press(*"rows", *load)
+        await until(pilot, lambda: page_again(Step.DATA))
+        await pilot.press(*".jsonl", "enter")
+        await until(pilot, lambda: app.screen.answers.data == "/here/rows.jsonl")
+        pages.append(app.screen)
+        await pilot.press(*load)
+        await until(pilot, lambda: page_again(Step.DATA))
+        await pilot.press("enter")
+        await reach(pilot, Step.PLAN)
+    assert read == ["rows.jsonl"], "what was read is not read again"
 
 
 @pytest.mark.wide

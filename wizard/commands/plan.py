@@ -14,7 +14,18 @@ from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Dataset, Facts
 from wizard.language import said, said_problem
 from wizard.problem import Problem, ProblemError
-from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting, wrapped
+from wizard.wording import (
+    NO_SPEED,
+    counted,
+    duration,
+    gib,
+    gib_of,
+    how_to_know_speeds,
+    one_line,
+    percent,
+    setting,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from engine.spec import Spec
@@ -294,10 +305,16 @@ def _without_fixed(plans: Sequence[Plan], facts: Facts, answers: Answers) -> lis
 
 def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
     """What another goal would put first, where that is another plan."""
+    from wizard.plan import speeds_unknown  # loaded by then
+
     found = []
     for goal in get_args(Goal):
-        best = api.make_plans(facts, dataclasses.replace(answers, goal=goal))[0]
-        if goal != answers.goal and best.fits and best.title != plans[0].title:
+        made = api.make_plans(facts, dataclasses.replace(answers, goal=goal))
+        best = made[0]
+        if goal == "fastest" != answers.goal and speeds_unknown(made):
+            how = how_to_know_speeds(facts.machine)
+            found += _wrapped(f"--goal fastest: {said(f'speeds are unknown; {how}')}", "  ", "    ")
+        elif goal != answers.goal and best.fits and best.title != plans[0].title:
             found += _wrapped(f"--goal {goal}: {said(best.title)}", "  ", "    ")
     return [f"Another goal than {answers.goal} would pick", *found] if found else []
 
@@ -317,7 +334,7 @@ def _elsewhere(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[st
 def _time(plan: Plan) -> list[str]:
     """What a step is spent on, the largest first."""
     if plan.step_seconds is None:
-        return []
+        return _wrapped(said(f"Predicted step, unknown: {NO_SPEED}"), "", "  ")
     terms = sorted(plan.step_terms, key=lambda term: -term[1])
     shares = [f"{said(name)} {percent(value, plan.step_seconds)}" for name, value in terms]
     return [f"Predicted step, {duration(plan.step_seconds)}", *_wrapped(", ".join(shares), "  ")]

@@ -40,7 +40,7 @@ class Batch:
 def solve(fixed: Mapping[str, Any], *, devices: int, devices_fixed: bool, rows: float) -> Batch:
     """The effective batch size, the devices that share it evenly, and the micro-batches it allows.
 
-    `rows` are rows × epochs to be learnt, infinite when unknown.
+    `rows` are rows × epochs to be learnt.
     Raises BatchError when what the user fixed cannot be met exactly.
     """
     micro = fixed.get("per_device_train_batch_size")
@@ -74,8 +74,6 @@ def _effective(fixed: Mapping[str, Any], unit: int, rows: float) -> tuple[int, s
         return size, f"{unit} is the least these devices and sizes allow"
     if size < DEFAULT_ROWS // unit * unit:
         return size, f"small, so that the data gives at least {FEWEST_STEPS} steps"
-    if rows == math.inf:
-        return size, "steady gradients; max_steps says how many steps"
     return size, "steady gradients, and enough steps from this much data"
 
 

@@ -107,12 +107,11 @@ def _for_cpu(batch: Batch) -> Batch:
 def _batch(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Batch:
     assert facts.dataset is not None
     epochs = answers.fixed.get("num_train_epochs", 3.0)
-    steps = answers.fixed.get("max_steps", -1)
     return solve(
         answers.fixed,
         devices=candidate.ranks,
         devices_fixed=pool.fixed or candidate.strategy == "single",
-        rows=math.inf if steps and steps > 0 else facts.dataset.rows * epochs,
+        rows=facts.dataset.rows * epochs,  # also with max_steps: a short try is of the same batch
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from wizard.answers import Answers
 from wizard.facts import Facts
-from wizard.plan import Alternative, Plan
+from wizard.plan import Alternative, Plan, speeds_unknown
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import WAYS, Candidate
 from wizard.planner.recipe import MANY_ROWS
-from wizard.wording import gib
+from wizard.wording import gib, how_to_know_speeds
 
 FEW_ROWS_ORDER = ("lora", "full", "qlora")
 MANY_ROWS_ORDER = ("full", "lora", "qlora")
@@ -38,9 +38,17 @@ def ranked(plans: Sequence[Plan], facts: Facts, answers: Answers) -> tuple[Plan,
     fitting = sorted(_by_goal(fitting, answers.goal, order), key=lambda plan: plan.host_unknown)
     others = sorted((p for p in plans if not p.fits), key=lambda p: (p.memory.over_bytes, p.title))
     slower = {id(plan): _times_slower(plan, quickest) for plan in fitting}
+    guessed = answers.goal == "fastest" and speeds_unknown(fitting)
+    told = (_no_order(facts),) if guessed else ()
     return tuple(
-        _explained(plan, plans, facts, slower.get(id(plan), 1.0)) for plan in (*fitting, *others)
+        _explained(plan, plans, facts, slower.get(id(plan), 1.0), told if plan.fits else ())
+        for plan in (*fitting, *others)
     )
+
+
+def _no_order(facts: Facts) -> str:
+    how = how_to_know_speeds(facts.machine)
+    return f"speeds are unknown here, so this is no order by speed: {how}"
 
 
 def worth_trying(candidate: Candidate, made: Sequence[Plan], answers: Answers) -> bool:
@@ -168,7 +176,9 @@ def _rounds(plan: Plan) -> int:
     return 0 if kept else 1 + (spec.training.optim == "adamw_bnb_8bit")
 
 
-def _explained(plan: Plan, plans: Sequence[Plan], facts: Facts, times_slower: float) -> Plan:
+def _explained(
+    plan: Plan, plans: Sequence[Plan], facts: Facts, times_slower: float, told: tuple[str, ...]
+) -> Plan:
     slow = (f"against: {times_slower:.1f} × the quickest plan's time",)
     same = [one for one in plans if one.spec.method.method == plan.spec.method.method]
     others = tuple(_alternative(one, plan) for one in same if one is not plan)
@@ -179,7 +189,12 @@ def _explained(plan: Plan, plans: Sequence[Plan], facts: Facts, times_slower: fl
     return replace(
         plan,
         decisions=decisions,
-        why=(*_for(plan, facts), *_against(plan), *(slow if times_slower >= NOTABLY else ())),
+        why=(
+            *told,
+            *_for(plan, facts),
+            *_against(plan),
+            *(slow if times_slower >= NOTABLY else ()),
+        ),
     )
 
 

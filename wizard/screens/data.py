@@ -124,7 +124,7 @@ class DataPage(Page[Data]):
     def body(self) -> ComposeResult:
         """Path, a row as it is learnt, lengths, and what is wrong."""
         yield Input(
-            wording.one_line(self._given),
+            self.typed_before or wording.one_line(self._given),
             placeholder=wording.one_line(self._suggested) or said("path of a file"),
             id="data",
             compact=True,
@@ -142,20 +142,32 @@ class DataPage(Page[Data]):
     def on_mount(self) -> None:
         """Start in the field, with what is known already."""
         name_box(self.query_one("#sample"), "Row")
-        self.query_one(Input).focus()
+        self._enter_field()
         if self._suggested:
             name = wording.one_line(self._suggested)
             others = "Down names others" if len(self._verbs.nearby) > 1 else "it is the only one"
             self.message.hint(f"Enter reads {name} of this folder, {others}; or type a path.")
         if self._dataset is not None:
             self._show(self._dataset)
-        elif self._read_at_once:
+        elif self._read_at_once and not self.typed_before:
             self.action_next()
 
     @property
     def answers(self) -> Answers:
-        """With the length and the columns that were chosen here."""
-        return replace(self.given, settings={**self.given.settings, **self._chosen})
+        """With the data that was read, and the length and the columns that were chosen here."""
+        kept = {k: v for k, v in self.given.settings.items() if k not in self._forgotten}
+        data = self._dataset.path if self._dataset else self.given.data
+        return replace(self.given, data=data, settings={**kept, **self._chosen})
+
+    def so_far(self) -> Data | None:
+        """The data that was read."""
+        return None if self._dataset is None else Data(dataset=self._dataset)
+
+    def typed(self) -> str:
+        """A path that was not read."""
+        value = self.query_one(Input).value
+        read = self._dataset is not None and self._typed_path() == self._typed
+        return "" if read or value == wording.one_line(self._given) else value
 
     def on_resize(self) -> None:
         """Bars are as long as there is room."""
@@ -239,7 +251,14 @@ class DataPage(Page[Data]):
 
     def action_open(self) -> None:
         """Back to the name of the file."""
-        self.query_one(Input).focus()
+        self._enter_field()
+
+    def _enter_field(self) -> None:
+        """Typing replaces a path that was filled in; End and arrows edit it."""
+        named = self.query_one(Input)
+        named.focus()
+        if not self.typed_before:
+            named.select_all()
 
     def action_begin(self, character: str) -> None:
         """A path was begun where letters are keys: it goes on in the field."""

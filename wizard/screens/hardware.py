@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
@@ -133,6 +134,17 @@ class HardwarePage(Page[Machine]):
         else:
             self._show(self._facts)
 
+    @property
+    def answers(self) -> Answers:
+        """With the devices that were marked."""
+        return replace(self.given, devices=self._devices)
+
+    def so_far(self) -> Machine | None:
+        """The machine, once all of it is known."""
+        if self._facts is None or self.busy:
+            return None
+        return Machine(facts=self._facts, devices=self._devices)
+
     def on_resize(self) -> None:
         """Choose columns for the new width."""
         if self._facts is not None:
@@ -219,8 +231,8 @@ class HardwarePage(Page[Machine]):
 
     def action_next(self) -> None:
         """Leave with the facts, once all are there."""
-        if self._facts is not None and not self.busy:
-            self.dismiss(Machine(facts=self._facts, devices=self._devices))
+        if (machine := self.so_far()) is not None:
+            self.dismiss(machine)
 
     def _done(self, facts: Facts) -> None:
         self._look += 1

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 
 from wizard import wording
+from wizard.answers import Answers
 from wizard.facts import KnownModel, Model
 from wizard.language import said
 from wizard.modelcard import describe, untrainable
@@ -140,7 +141,7 @@ class ModelPage(Page[Model]):
     def body(self) -> ComposeResult:
         """Name, the models that match, and what is known of the marked one."""
         yield Input(
-            wording.one_line(self._given),
+            self.typed_before or wording.one_line(self._given),
             placeholder=wording.one_line(self._suggested or "") or said(PLACEHOLDER),
             id="model",
             compact=True,
@@ -155,15 +156,32 @@ class ModelPage(Page[Model]):
     def on_mount(self) -> None:
         """Start in the field, with what is known already."""
         self.query_one(Rows).can_focus = False
-        self.query_one(Input).focus()
+        named = self.query_one(Input)
+        named.focus()
+        if not self.typed_before:
+            named.select_all()  # typing replaces a name that was filled in; End and arrows edit it
         if self._suggested and not self._given:
             self.message.hint(SUGGESTED)
         if self._model is not None:
             self._show(self._model)
-        elif self._read_at_once:
+        elif self._read_at_once and not self.typed_before:
             self._typed = name = self._given
             self.ask(lambda: self._verbs.read(name), self._show, f"reading {name}")
         self.ask_beside(self._verbs.known, self._list, "models")
+
+    @property
+    def answers(self) -> Answers:
+        """With the model that was read."""
+        return replace(self.given, model=self._model.name) if self._model else self.given
+
+    def so_far(self) -> Model | None:
+        """The model that was read."""
+        return self._model
+
+    def typed(self) -> str:
+        """A name that was not read."""
+        value = self.query_one(Input).value
+        return "" if value.strip() in (self._typed, wording.one_line(self._given)) else value
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Without a demo model on the machine there is none to offer."""

@@ -293,12 +293,18 @@ class PlanPage(Page[Chosen]):
         self.ask(make, self._show, "planning")
 
     def _show(self, made: tuple[tuple[Plan, ...], dict[Goal, str]]) -> None:
+        from wizard.plan import speeds_unknown  # loaded by then
+
         self._plans, self._best = made
         plans = self._plans
         fitting = sum(plan.fits for plan in plans)
         where = "" if self._facts is self._here else f" on {self._facts.machine}, what if"
         shown = GOALS if self.size.width >= ROOMY else (self._answers.goal,)
-        goals = "  ".join(f"[{g}]" if g == self._answers.goal else g for g in shown)
+        unknown = {"fastest": "fastest (unknown)"} if speeds_unknown(plans) else {}
+        goals = "  ".join(
+            f"[{name}]" if g == self._answers.goal else name
+            for g, name in ((g, unknown.get(g, g)) for g in shown)
+        )
         title = f"Plans{where} ({fitting} of {len(plans)} fit)   goal: {goals}"
         if self._smallest_full is not None and self._facts is self._here:
             find, answers = self._smallest_full, self._answers
@@ -344,12 +350,15 @@ class PlanPage(Page[Chosen]):
             f"{training.effective_batch_size}, {counted(plan.steps, 'step')}"
         )
         others = [
-            f"{goal}: {'stays' if best == plan.title else best}"
+            f"{goal}: {'stays' if best == plan.title else best or 'speeds are unknown'}"
             for goal, best in self._best.items()
             if goal != self._answers.goal
         ]
+        how = wording.how_to_know_speeds(self._facts.machine)
         ways_out = [f"would fit: {way}" for way in plan.would_fit]
         told = [*ways_out, *plan.why, batch, speed_line(plan), *tied(plan, self._plans)]
+        if plan.tokens_per_second is None:
+            told.append(f"speeds: {how}")
         if others and plan is self._plans[0]:
             told.append("the pick by goal: " + "; ".join(others))
         if self._smallest and self._facts is self._here:

@@ -23,11 +23,17 @@ def best_by_goal(
     answers: Answers,
     made: tuple[Plan, ...],
 ) -> dict[Goal, str]:
-    """Goal → title of its best plan; `made` are the plans of the goal in the answers."""
+    """Goal → title of its best plan; `made` are the plans of the goal in the answers.
+
+    Empty where none can be named: there is no fastest one where speeds are unknown.
+    """
+    from wizard.plan import speeds_unknown  # loaded by then
+
     found: dict[Goal, str] = {}
     for goal in GOALS:
         plans = made if goal == answers.goal else make_plans(replace(answers, goal=goal))
-        found[goal] = plans[0].title if plans else ""
+        named = plans and not (goal == "fastest" and speeds_unknown(plans))
+        found[goal] = plans[0].title if named else ""
     return found
 
 

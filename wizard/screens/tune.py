@@ -132,6 +132,10 @@ class TunePage(Page[Chosen]):
         """With what was changed here."""
         return self._answers
 
+    def unfinished(self) -> Problem | None:
+        """A value that was typed and cannot be used."""
+        return Problem(what=list(self._refused.values())[-1]) if self._refused else None
+
     def on_resize(self) -> None:
         """The effect is a table of the page's width."""
         if self._chosen is not None:
@@ -303,8 +307,8 @@ class TunePage(Page[Chosen]):
 
     def _tell_refused(self) -> None:
         """The newest error in full, for the rows have no room for it."""
-        if self._refused:
-            self.message.refuse(Problem(what=list(self._refused.values())[-1]))
+        if (wrong := self.unfinished()) is not None:
+            self.message.refuse(wrong)
         else:
             self.message.rest()
 

@@ -139,6 +139,8 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         super().__init__()
         self.given = Answers()
         """The answers that the page began with."""
+        self.typed_before = ""
+        """What stood in the page's field, and was not read, when a preset was loaded into it."""
         self.offline = False
         """Whether hubs may not be asked, which the header says."""
         self.notice = ""
@@ -168,6 +170,18 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
     def answers(self) -> Answers:
         """The answers as they are on the page now."""
         return self.given
+
+    def so_far(self) -> object:
+        """What the page would be left with now; None while that is not known."""
+        return None
+
+    def typed(self) -> str:
+        """What stands in the page's field and was not read."""
+        return ""
+
+    def unfinished(self) -> Problem | None:
+        """What stands in the way of going on from the answers as they are."""
+        return None
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:

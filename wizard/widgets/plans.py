@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 NARROW, ROOMY, WIDE = 76, 96, 110
 """From the first width on speed is shown, from the second a bar, from the third more."""
-NO_SPEED = "a rate of this device, its links or these layers is not known"
 MEANINGS = {
     "fits": "whether predicted memory keeps to the budget; `+` by how many GiB it does not",
     "GiB, budget": "predicted memory of a rank, and what a rank may use",
@@ -44,7 +43,7 @@ def eta_seconds(plan: Plan) -> float | None:
 def speed_line(plan: Plan) -> str:
     """Speed and time in words, or why there are none."""
     if plan.tokens_per_second is None:
-        return f"speed unknown: {NO_SPEED}"
+        return f"speed unknown: {wording.NO_SPEED}"
     limit = f", limited by {plan.limited_by}" if plan.limited_by else ""
     energy = f", {plan.energy_kwh:,.1f} kWh" if plan.energy_kwh and plan.energy_kwh >= 0.05 else ""
     cost = f", {plan.cost:,.2f} at your price" if plan.cost is not None else ""
@@ -212,7 +211,7 @@ def _time_explained(plan: Plan, facts: Facts, width: int) -> list[Content]:
 
 def _speed_explained(plan: Plan) -> list[tuple[str, str, str]]:
     if plan.step_seconds is None:
-        return [("step", wording.UNKNOWN, NO_SPEED)]
+        return [("step", wording.UNKNOWN, wording.NO_SPEED)]
     step, training = wording.duration(plan.step_seconds), plan.spec.training
     limit = f"; {plan.limited_by} takes most of it" if plan.limited_by else ""
     terms = [
