@@ -7,14 +7,16 @@ import gc
 import time
 from typing import Any, ClassVar
 
+from textual.reactive import Reactive
 from textual.screen import Screen
+from textual.widget import Widget
 
 PATIENCE_SECONDS = 0.04
 """A frame is not held back for longer."""
 AT_REST = 2
 """Looks in turn that find nothing; scrollbars are no children, and are heard a look later."""
 LOOK_SECONDS = 0.001
-"""Between two looks, while only something beside the screen is awaited."""
+"""Before the last look."""
 
 LOADED_SECONDS = 1.0
 """After which a screen has loaded what it needs."""
@@ -28,6 +30,8 @@ class OneFrame(Screen[Any]):
     took four frames, 16 ms apart, of which three showed something half done.
     """
 
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+    """The toolkit draws the whole screen anew when it changes; both widgets draw themselves."""
     _held = False
     _loaded: ClassVar[set[type]] = set()
 
@@ -41,8 +45,8 @@ class OneFrame(Screen[Any]):
             self._loaded.add(type(self))
             self.set_timer(LOADED_SECONDS, _keep_loaded)
 
-    def nearly_there(self) -> bool:
-        """Whether something beside the screen is about to change it."""
+    async def answer(self) -> bool:
+        """Wait for what may be answered at once, beside the screen; whether there was any."""
         return False
 
     def _compositor_refresh(self) -> None:
@@ -69,8 +73,8 @@ class OneFrame(Screen[Any]):
             elif self._layout_required or self._scroll_required:
                 looks = 0
                 self.call_next(self._on_timer_update)  # lays out; its drawing is this one
-            elif self.nearly_there():
-                looks = 1
+            elif await self.answer():
+                looks = 0
             else:
                 looks += 1
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -40,7 +42,7 @@ Value = TypeVar("Value")
 ASKED = "ask"
 """What the page waits for; other groups of calls go on beside it."""
 BUG = "this is a bug in tunewright; Ctrl+R shows where"
-SOON_SECONDS = 0.02
+SOON_SECONDS = 0.03
 """What is answered by then is drawn with the key that asked for it."""
 HELP_TOOLTIP = "What this page is about"
 
@@ -148,6 +150,8 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         self.marks: Mapping[Step, str] = {}
         """Step → its mark in the header, where that is not told by the order of steps."""
         self._asked_since = 0.0
+        self._answered = asyncio.Event()
+        """Set once the answer to what was asked last is there, before it is delivered."""
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
         self._failed: tuple[Problem, BaseException] | None = None
         """The problem that was told last, and its error, where that is a bug."""
@@ -198,9 +202,14 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         """Whether a slow answer is still awaited that the page cannot go on without."""
         return any(not w.is_finished for w in self._then if w.group == ASKED)
 
-    def nearly_there(self) -> bool:
-        """Whether an answer may come at once."""
-        return time.monotonic() < self._asked_since + SOON_SECONDS and self.busy
+    async def answer(self) -> bool:
+        """Wait for what was asked just now; whether that was any."""
+        left = self._asked_since + SOON_SECONDS - time.monotonic()
+        if left <= 0 or not self.busy:
+            return False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._answered.wait(), left)
+        return True
 
     def ask(
         self, call: Callable[[], Value], then: Callable[[Value], None], waiting_for: str
@@ -211,19 +220,31 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         """
         self.message.working(waiting_for)
         self._asked_since = time.monotonic()
-        self._call(call, then, waiting_for, ASKED)
+        self._answered = answered = asyncio.Event()
+
+        async def asked() -> Value:
+            try:
+                return await aside(call)
+            finally:
+                answered.set()
+
+        self._call(asked, then, waiting_for, ASKED)
 
     def ask_beside(
         self, call: Callable[[], Value], then: Callable[[Value], None], subject: str
     ) -> None:
         """The same without a word: the page can be used meanwhile, and a problem is its own."""
-        self._call(call, then, subject, subject)
+        self._call(partial(aside, call), then, subject, subject)
 
     def _call(
-        self, call: Callable[[], Value], then: Callable[[Value], None], name: str, group: str
+        self,
+        work: Callable[[], Coroutine[None, None, Value]],
+        then: Callable[[Value], None],
+        name: str,
+        group: str,
     ) -> None:
         worker: Worker[Any] = self.run_worker(
-            partial(aside, call),
+            work,
             name=name,
             group=group,
             description=name,
