@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -206,10 +207,13 @@ def refusal(
     if counts.kept and percent <= table.max_dropped_percent:
         return None
     first = named[0]
+    allow = (
+        f"; max_dropped_percent={math.ceil(percent)} goes on without them" if counts.kept else ""
+    )
     return (
         f"{first['file']}: {counts.dropped_rows} of {counts.rows} rows cannot be used "
         f"({percent:.1f} %, {table.max_dropped_percent:g} % allowed); the first is "
-        f"{first['unit']} {first['line']}: {first['reason']}"
+        f"{first['unit']} {first['line']}: {first['reason']}{allow}"
     )
 
 

@@ -23,14 +23,20 @@ from wizard.commands.terminal import print_exactly
 from wizard.commands.verbs import verbs
 from wizard.problem import ProblemError
 
-ROW = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
+
+def said(answer: str) -> dict[str, object]:
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": answer}]
+    return {"messages": turns}
+
+
+ROW = said("Hello")
 MODEL = "Qwen/Qwen2.5-0.5B"
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(ROW) + "\n" for _ in range(64)))
+    path.write_text("".join(json.dumps(said(f"Hello {n}")) + "\n" for n in range(64)))
     return str(path)
 
 

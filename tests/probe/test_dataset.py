@@ -13,6 +13,7 @@ from engine.rows import jsontext
 from wizard.facts import Dataset
 from wizard.probe.dataset import absolute_data, read_dataset
 from wizard.probe.lengths import TURN_TOKENS, most_tokens
+from wizard.probe.remarks import Repeats
 from wizard.problem import ProblemError
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
@@ -215,6 +216,20 @@ def test_no_hub_is_asked_for_a_data_set_unless_the_user_says_so(
         absolute_data("org/some-rows", hub=True)
     (tmp_path / "org").mkdir()
     assert absolute_data("org/some-rows*2") == f"{tmp_path}/org/some-rows*2"
+
+
+def test_rows_that_are_repeated_are_counted_and_kept(tmp_path: Path) -> None:
+    other = {"messages": [{"role": "assistant", "content": "another"}]}
+    found = read(tmp_path, lines(CHAT, other, CHAT, CHAT))
+    (told,) = found.warnings
+    assert told.what.startswith("2 rows of 4 say word for word")
+    assert found.rows == 4
+    assert read(tmp_path, lines(CHAT, other)).warnings == ()
+    few = Repeats(most=2)
+    for content in (b"a", b"a", b"b", b"a", b"c"):
+        few.add(content)
+    (told,) = few.warnings("rows.jsonl")
+    assert told.what.startswith("1 row of the first 3 say"), "memory is bounded"
 
 
 def test_a_set_that_gives_no_row_is_refused(tmp_path: Path) -> None:

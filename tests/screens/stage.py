@@ -88,6 +88,7 @@ class World:
             probe=lambda say: values.MACHINE,
             read_model=self.read_model,
             read_dataset=self.read_dataset,
+            first_row=lambda path: {"question": "why?", "answer": "because", "source": "mail"},
             plans=lambda facts, answers: values.PLANS,
             smallest_full=lambda plans, facts, answers: None,
             name_for=lambda plan, answers: answers.run_name or RUN.name,
@@ -164,6 +165,7 @@ class World:
     def data_verbs(self, **changes: Any) -> DataVerbs:
         given = DataVerbs(
             read=self.read_dataset,
+            first_row=self.verbs().first_row,
             preview=lambda data, settings: SaidData(self.said),
             memory=lambda dataset, settings, lengths: {1024: "19.4 GiB"},
             edit=lambda path, line: self.edited.append((path, line)),

@@ -17,6 +17,8 @@ from tests.screens.pages import data
 from tests.screens.stage import OnePage, SaidData, World, rest, shown, until
 from tests.screens.test_pages import problem_on
 from wizard.problem import Problem, ProblemError
+from wizard.screens.columns import ABOUT, SHAPES, as_setting, nameable
+from wizard.screens.fixing import RowSettings
 from wizard.steps import Data
 from wizard.widgets import sample
 
@@ -58,18 +60,60 @@ async def test_a_length_and_a_column_map_are_fixed_and_read_with() -> None:
         assert asked[0]["max_length"] == 2048
         await pilot.press("c")
         await until(pilot, lambda: "4,096 cuts none <" in " ".join(shown(app).split()))
+        assert "max_length = 4,096 is fixed now, it cuts none" in shown(app)
         await pilot.press("c", "m")
-        await until(pilot, lambda: "the first row has" in shown(app))
-        await pilot.press(*"oops", "enter")
-        await until(pilot, lambda: "error: columns" in shown(app))
-        await pilot.press("ctrl+u", *"instruction=question,output=answer", "enter")
+        await until(pilot, lambda: "What does a row hold?" in shown(app))
+        await pilot.press("enter")
+        for ours in ("instruction", "output"):
+            await until(pilot, lambda: f"({ours})?" in shown(app))  # noqa: B023
+            assert "because" in shown(app), "what the columns hold"
+            await pilot.press(*("question" if ours == "instruction" else "answer"), "enter")
+        for _ in ("input", "system"):
+            await until(pilot, lambda: "none of them" in shown(app))
+            await pilot.press("enter")
         await until(pilot, lambda: bool(asked[-1].get("columns")))
         await rest(pilot)
         await pilot.press("enter")
         await pilot.pause()
     columns = "instruction=question,output=answer"
-    assert app.left[0].settings == {"max_length": 128, "columns": columns}
-    assert asked[-1] == {"max_length": 128, "columns": columns}
+    assert app.left[0].settings == {"max_length": 2048, "columns": columns}
+    assert asked[-1] == {"max_length": 2048, "columns": columns}
+
+
+def test_the_lengths_are_gone_through_from_the_one_that_cuts_nothing_back_to_the_planners() -> None:
+    lengths = [128, 256, 512]
+    settings = RowSettings(before={"max_length": 1000, "lora_rank": 8})
+    found = [settings.next_length(lengths) for _ in range(4)]
+    assert found == [512, 256, 128, None]
+    assert settings.leave(values.DATASET).forgotten == {"max_length"}
+    assert settings.all == {"lora_rank": 8}
+    assert settings.next_length(lengths) == 512
+    assert settings.of_answers({"max_length": 1000}) == {"max_length": 512}
+    preset = RowSettings(before={"max_length": 64}, of_preset=frozenset({"max_length"}))
+    assert preset.next_length(lengths) == 64, "a preset's own is not given back"
+
+
+def test_every_shape_that_is_asked_for_is_one_that_the_engine_reads() -> None:
+    from engine.rows.formats import format_of
+    from engine.rows.sources import reading
+    from engine.settings import parse_setting
+
+    for shape in SHAPES:
+        parts = (*shape.needed, *shape.optional)
+        texts = {"messages": [], "label": True}
+        row = {f"their {name}": texts.get(name, "said") for name in parts} | {"text": "mine"}
+        setting = as_setting({name: f"their {name}" for name in parts})
+        _, parsed = parse_setting("columns", setting)
+        renamed = reading(parsed).row(row)
+        kept = {name: renamed[name] for name in shape.needed}
+        assert set(shape.needed) <= set(sum(format_of(kept).keys, ())) | {"prompt"}
+        assert set(parts) <= ABOUT.keys()
+    assert as_setting({"text": "text"}) is None
+
+
+def test_only_columns_that_the_setting_can_name_are_offered() -> None:
+    row = {"question": "", " answer": "", "a,b": "", "": "", "x=y": "", "b c": ""}
+    assert nameable(row) == ["question", "b c"]
 
 
 @pytest.mark.slow

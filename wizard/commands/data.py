@@ -193,4 +193,14 @@ def _lengths(report: Mapping[str, Any]) -> list[str]:
         f"lengths in tokens before any cut: {spread}",
         *bars,
         f"learnt: {learnt:,} of {total:,} tokens ({100 * learnt / total:.1f} %)",
+        *_covering(report),
     ]
+
+
+def _covering(report: Mapping[str, Any]) -> list[str]:
+    """The length that cuts nothing: a plan has an estimate, as it counts no tokens."""
+    covering = [int(length) for length, cut in report["cuts"].items() if cut == 0]
+    if not covering:
+        return []
+    fix = f"--set max_length={min(covering)}"
+    return [f"{fix} cuts none; without it a plan goes by an estimate from the text"]

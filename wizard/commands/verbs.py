@@ -51,6 +51,7 @@ def verbs(machine: str | None = None) -> Verbs:
         known_models=lambda: known_models(os.environ, Path.cwd()),
         sibling=sibling,
         read_dataset=_read_dataset,
+        first_row=_first_row,
         preview_data=_preview_data,
         edit=edit,
         data_nearby=_data_nearby,
@@ -118,6 +119,12 @@ def _read_dataset(data: str, settings: Mapping[str, Any]) -> Dataset:
     from wizard.probe.dataset import absolute_data, read_dataset
 
     return read_dataset(absolute_data(data), settings)
+
+
+def _first_row(data: str) -> Mapping[str, Any]:
+    from wizard.probe.dataset import absolute_data, first_row
+
+    return first_row(absolute_data(data))
 
 
 def _preview_data(data: str, model: str, settings: Mapping[str, Any]) -> DataPreview:

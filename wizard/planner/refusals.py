@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ def too_many_dropped(data: Dataset, fixed: Mapping[str, Any]) -> Problem | None:
     return Problem(
         what=f"{some} cannot be used, {percent:.3g} %{first}",
         where=data.path,
-        fix=f"repair them, or allow more than {limit:g} % with max_dropped_percent",
+        fix=f"repair them, or go on without them: --set max_dropped_percent={math.ceil(percent)}",
         exit_code=4,
     )
 

@@ -12,17 +12,16 @@ from typing import Any
 from engine.rows import files, formats, sources
 from engine.rows.formats import FORMATS, RowFormat
 from engine.rows.sources import HubSet, Reading, Source
-from engine.rows.values import DataError, Judged, Numbered, RowError
-from engine.spec import STAGE_FORMAT, STAGE_OF, all_labelled, wrong_stage
+from engine.rows.values import DataError, Numbered, RowError
+from engine.spec import STAGE_FORMAT, STAGE_OF, wrong_stage
 from wizard import paths
 from wizard.facts import Dataset
 from wizard.probe import hubset
 from wizard.probe.lengths import TURN_TOKENS, Lengths, most_tokens
+from wizard.probe.remarks import Labels, Repeats
 from wizard.problem import Problem, ProblemError
-from wizard.wording import counted
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-KTO = formats.format_named("kto")
 KEPT_PROBLEMS = 20
 KEPT_ROWS = 5
 GIVE = "give JSON Lines, JSON, CSV, Parquet or a folder that `datasets` saved"
@@ -71,9 +70,28 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
         total_chars=count.total_chars,
         length_counts=count.lengths.counts(),
         problems=tuple(count.problems),
-        warnings=tuple(count.labels.warnings(data)),
+        warnings=(*count.labels.warnings(data), *count.repeats.warnings(data)),
         first_rows=tuple(count.first_rows),
     )
+
+
+def first_row(data: str) -> Mapping[str, Any]:
+    """The first row of the data, whatever its columns are called.
+
+    Raises ProblemError when there is none that has columns.
+    """
+    found, _ = _asked(data, {})
+    path = found[0].parts[0]
+    _check(path)
+    try:
+        for _, row in files.rows(path):
+            if isinstance(row, Mapping):
+                return row
+    except DataError as error:
+        raise _unreadable(path, error) from None
+    except OSError as error:
+        raise _refused(f"cannot be read: {error.strerror}", str(path), "check the disk") from None
+    raise _refused("no row has columns", str(path), "give rows that are objects or tables")
 
 
 def _read(count: _Count, path: Path, *, several: bool) -> None:
@@ -160,44 +178,6 @@ def _expanded(path: str) -> Path:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Labels:
-    """What labels say which rows are judged by, or seem to be."""
-
-    good: int = 0
-    bad: int = 0
-    odd: int = 0
-    """Rows whose label judges nothing, so that they are read as other rows."""
-    first_odd: object = None
-
-    def add(self, row: Any, content: object) -> None:
-        """Count a row's label, if it has one."""
-        if isinstance(content, Judged):
-            self.good += content.label
-            self.bad += not content.label
-        elif "label" in row and KTO.recognises(row):
-            self.first_odd = self.first_odd if self.odd else row["label"]
-            self.odd += 1
-
-    def warnings(self, data: str) -> Iterator[Problem]:
-        """What a run would not tell, or only once it has begun."""
-        if self.good + self.bad and not (self.good and self.bad):
-            yield Problem(
-                what=all_labelled("good" if self.good else "bad"),
-                where=data,
-                fix="stage=kto needs both kinds; stage=sft learns answers without a label",
-                severity="warning",
-            )
-        if self.odd:
-            yield Problem(
-                what=f"{counted(self.odd, 'row')} with a `label` such as {self.first_odd!r:.40}, "
-                "which is neither true nor false: the label is not used, the answers are learnt",
-                where=data,
-                fix="stage=kto learns from labels that are true or false",
-                severity="warning",
-            )
-
-
-@dataclass(kw_only=True, slots=True)
 class _Count:
     """What has been seen so far."""
 
@@ -219,7 +199,8 @@ class _Count:
     total_chars: int = 0
     lengths: Lengths = field(default_factory=Lengths)
     problems: list[Problem] = field(default_factory=list)
-    labels: _Labels = field(default_factory=lambda: _Labels())
+    labels: Labels = field(default_factory=Labels)
+    repeats: Repeats = field(default_factory=Repeats)
     first_rows: list[Mapping[str, object]] = field(default_factory=list)
 
     def begin(self, data_format: str | None) -> None:
@@ -252,6 +233,7 @@ class _Count:
         self.lengths.add(chars)
         self.longest_row_chars = max(self.longest_row_chars, chars)
         content = "\n".join(row).encode("utf-8")
+        self.repeats.add(content)
         self.longest_row_bytes = max(self.longest_row_bytes, len(content))
         self.most_turns = max(self.most_turns, len(row))
         turns = TURN_TOKENS * len(row)

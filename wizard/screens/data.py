@@ -19,16 +19,11 @@ from wizard.answers import Answers
 from wizard.facts import Dataset, Model
 from wizard.language import said
 from wizard.problem import Problem
+from wizard.screens.columns import ColumnQuestions
+from wizard.screens.data_words import EXAMPLES, HELP, HELP_ON, HINT_READ
+from wizard.screens.fixing import LENGTH, RowSettings, length_told
 from wizard.screens.heard import Heard
-from wizard.screens.telling import (
-    COLUMNS,
-    DROPPED,
-    OF_ROWS,
-    DataVerbs,
-    column_prompt,
-    path_name,
-    summary,
-)
+from wizard.screens.telling import COLUMNS, DROPPED, DataVerbs, path_name, summary
 from wizard.steps import Data, Step
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Box, Panel, name_box
@@ -37,16 +32,8 @@ from wizard.widgets.table import Rows
 
 LONGEST_DEFAULT = 2048
 """Rows are cut there unless a length is fixed, as the planner does."""
-HINT_READ = "Enter goes on to the plans. Letters are keys now; o or / names another file."
 PREVIEW = "tokens"
 MEMORY = "memory"
-EXAMPLES = """What a row may look like (JSON Lines, JSON, CSV, Parquet; several files with commas):
-
-{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
-{"instruction": "...", "input": "...", "output": "..."}
-{"prompt": "...", "completion": "..."}
-
-Other columns can be mapped: Tab, then m."""
 
 
 class DataPage(Page[Data]):
@@ -56,29 +43,20 @@ class DataPage(Page[Data]):
     STEP = Step.DATA
     QUESTION = "Which data? A file of rows, or several with commas."
     HINT = "Enter reads the file; Enter again goes on to the plans."
-    HELP_TEXT = (
-        "What is between # marks is learnt, the rest is context: the engine's own code makes both, "
-        "so what you see is what is trained. v changes between rendered, raw and tokens, n and p "
-        "go through the first rows, c chooses the length at which rows are cut, m maps columns, "
-        "e opens the editor at the marked problem, o goes back to the name of the file. Rows that "
-        "cannot be used are dropped, each named by its line. Your file is not changed."
-    )
-    HELP_ON: ClassVar[Mapping[str, str]] = {
-        "data": "A file of rows, or several with commas: JSON Lines, JSON, CSV, Parquet, Arrow or "
-        "text. Enter reads it, Down names the data files of this folder.",
-        "sample": "One of the first rows. v: rendered is what the model sees, raw is the row of "
-        "the file, tokens has one line a token. n and p go through the rows.",
-        "bad": "Each row that cannot be used, with its line. e, or a click on the marked one, "
-        "opens the editor there; the file is read again when it closes.",
-    }
+    HELP_TEXT = HELP
+    HELP_ON = HELP_ON
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "sample(1)", "Row", id="data.next", tooltip="The next row"),
         Binding(
             "p", "sample(-1)", "Previous", id="data.previous", show=False, tooltip="Row before"
         ),
         Binding("v", "view", "View", id="data.view", tooltip="Rendered, raw or tokens"),
-        Binding("c", "cutoff", "Length", id="data.cutoff", tooltip="The next longer max_length"),
-        Binding("m", "columns", "Map", id="data.columns", tooltip="Map columns"),
+        Binding(
+            "c", "cutoff", "Length", id="data.cutoff", tooltip="Fix the next shorter max_length"
+        ),
+        Binding(
+            "m", "columns", "Map", id="data.columns", tooltip="Say which of the columns are which"
+        ),
         Binding("e", "edit", "Edit", id="data.edit", tooltip="Open the editor at the problem"),
         Binding("o", "open", "Other file", id="data.open", tooltip="Name another file"),
         Binding(
@@ -107,7 +85,9 @@ class DataPage(Page[Data]):
         dataset: Dataset | None,
         model: Model | None = None,
         settings: Mapping[str, Any] | None = None,
+        of_preset: frozenset[str] = frozenset(),
     ) -> None:
+        """`settings` are fixed already, those of a preset among them."""
         super().__init__()
         self._verbs = verbs
         self._given = path or (dataset.path if dataset else "")
@@ -115,9 +95,7 @@ class DataPage(Page[Data]):
         self._typed: str | None = self._given if dataset else None
         self._dataset = dataset
         self._model = model
-        self._fixed = dict(settings or {})
-        self._chosen: dict[str, Any] = {}
-        self._forgotten: frozenset[str] = frozenset()
+        self._settings = RowSettings(before=settings or {}, of_preset=of_preset)
         self._heard = Heard()
         self._read_at_once = path is not None and dataset is None
 
@@ -155,9 +133,9 @@ class DataPage(Page[Data]):
     @property
     def answers(self) -> Answers:
         """With the data that was read, and the length and the columns that were chosen here."""
-        kept = {k: v for k, v in self.given.settings.items() if k not in self._forgotten}
         data = self._dataset.path if self._dataset else self.given.data
-        return replace(self.given, data=data, settings={**kept, **self._chosen})
+        settings = self._settings.of_answers(self.given.settings)
+        return replace(self.given, data=data, settings=settings)
 
     def so_far(self) -> Data | None:
         """The data that was read."""
@@ -186,17 +164,11 @@ class DataPage(Page[Data]):
             self._leave(self._dataset)
         elif path:
             if path != self._typed and self._typed is not None:
-                self._forget()
+                self._settings.for_other_data()
             self._typed = path
             self._read()
         else:
             self.refused(Problem(what="no file is named", fix="type the path of a data file"))
-
-    def _forget(self) -> None:
-        """What was chosen for the rows of one set of data says nothing about another."""
-        self._forgotten |= OF_ROWS & self._settings().keys()
-        self._fixed = {k: v for k, v in self._fixed.items() if k not in OF_ROWS}
-        self._chosen = {k: v for k, v in self._chosen.items() if k not in OF_ROWS}
 
     def action_sample(self, step: int) -> None:
         """Show another of the first rows."""
@@ -209,26 +181,35 @@ class DataPage(Page[Data]):
         self._show_sample()
 
     def action_cutoff(self) -> None:
-        """Fix the next longer max_length of those shown, after the longest the shortest."""
-        lengths = sorted(self._heard.cuts)
+        """Fix the next shorter max_length of those shown, or none again, and say so."""
+        cuts, most = self._heard.cuts, self._model.max_positions if self._model else None
+        lengths = [length for length in cuts if most is None or length <= most]
         if not lengths:
+            what = "lengths are not counted yet"
+            self.message.refuse(Problem(what=what, severity="info"))
             return
-        longer = [length for length in lengths if length > self._max_length()]
-        self._chosen["max_length"] = longer[0] if longer else lengths[0]
+        length = self._settings.next_length(lengths)
+        of_preset = LENGTH not in self._settings.chosen
+        self.message.say(length_told(length, of_preset, cuts.get(length or 0, 0)))
         self._show_lengths()
         self._preview()
 
     def action_columns(self) -> None:
         """Ask which column is which."""
+        path = self._typed_path()
+        if self.busy or not path:
+            self.message.refuse(Problem(what="no file is named", fix="type the path of one"))
+            return
 
-        def take(text: str | None) -> None:
-            if text is not None:
-                from engine.settings import parse_setting
+        def take(columns: str | None) -> None:
+            self._typed = path
+            self._settings.take(COLUMNS, columns)
+            self._read()
 
-                self._chosen[COLUMNS] = parse_setting(COLUMNS, text)[1]
-                self._read()
+        def begin(row: Mapping[str, Any]) -> None:
+            ColumnQuestions(screen=self, row=row, done=take).begin()
 
-        self.app.push_screen(column_prompt(self._dataset, self._settings().get(COLUMNS)), take)
+        self.ask_beside(lambda: self._verbs.first_row(path), begin, COLUMNS)
 
     def action_edit(self) -> None:
         """Open the editor at the marked problem, or at the row that is shown."""
@@ -293,6 +274,9 @@ class DataPage(Page[Data]):
         self.show("#text", EXAMPLES)
         self._show_lengths()
         self._show_problems()
+        if "columns=ours=theirs" in problem.fix:
+            fix = "Tab, then m, says which of its columns are which"
+            problem = replace(problem, fix=fix)
         super().refused(problem)
 
     def refused_beside(self, subject: str, problem: Problem) -> None:
@@ -301,6 +285,8 @@ class DataPage(Page[Data]):
             self._heard.why_unknown = "not known: see below"
             self.message.refuse(replace(problem, severity="warning"))
             self._show_lengths()
+        elif subject == COLUMNS:
+            self.message.refuse(problem)
 
     def _typed_path(self) -> str:
         """What was typed; the file that is suggested where nothing was."""
@@ -315,11 +301,8 @@ class DataPage(Page[Data]):
         if not named.value.strip():
             self._given, named.value = path, wording.one_line(path)
 
-    def _settings(self) -> dict[str, Any]:
-        return {**self._fixed, **self._chosen}
-
     def _read(self) -> None:
-        path, settings = self._typed or "", self._settings()
+        path, settings = self._typed or "", self._settings.all
         self.ask(lambda: self._verbs.read(path, settings), self._show, f"reading {path}")
 
     def _leave(self, dataset: Dataset) -> None:
@@ -329,16 +312,12 @@ class DataPage(Page[Data]):
         if not dataset.rows:
             fix = "see the dropped rows"
             self.message.refuse(Problem(what="no row can be used", where=dataset.path, fix=fix))
-        elif too_many_dropped(dataset, self._settings()) is not None:
+        elif too_many_dropped(dataset, self._settings.all) is not None:
             self._ask_without(dataset)
         elif report is not None and not report["usable"]:
             self.message.refuse(Problem(what=str(report["reason"]), where=dataset.path))
         else:
-            self._dismiss(dataset)
-
-    def _dismiss(self, dataset: Dataset) -> None:
-        forgotten = self._forgotten - self._chosen.keys()
-        self.dismiss(Data(dataset=dataset, settings=self._chosen, forgotten=forgotten))
+            self.dismiss(self._settings.leave(dataset))
 
     def _ask_without(self, dataset: Dataset) -> None:
         """More rows are dropped than by chance: go on without them only when told to."""
@@ -347,8 +326,8 @@ class DataPage(Page[Data]):
 
         def answered(choice: int | None) -> None:
             if choice == 0:
-                self._chosen[DROPPED] = float(allowed)
-                self._dismiss(dataset)
+                self._settings.take(DROPPED, float(allowed))
+                self.dismiss(self._settings.leave(dataset))
 
         bad = wording.counted(dataset.dropped_rows, "row")
         asked = f"{bad} of {path_name(dataset)} cannot be used, {percent:.3g} % of all"
@@ -372,7 +351,7 @@ class DataPage(Page[Data]):
         self._heard.end()
         if self._verbs.preview is None or self._dataset is None:
             return
-        settings = {**self._settings(), "max_length": self._max_length()}
+        settings = {**self._settings.all, "max_length": self._max_length()}
         child = self._verbs.preview(self._dataset.path, settings)
         self._heard.listen(child)
 
@@ -385,13 +364,13 @@ class DataPage(Page[Data]):
     def _max_length(self) -> int:
         positions = self._model.max_positions if self._model else None
         default = min(LONGEST_DEFAULT, positions or LONGEST_DEFAULT)
-        return int(self._settings().get("max_length") or default)
+        return int(self._settings.all.get("max_length") or default)
 
     def _ask_memory(self) -> None:
         dataset, lengths = self._dataset, sorted(self._heard.cuts)
         if dataset is None or not lengths:
             return
-        settings = self._settings()
+        settings = self._settings.all
 
         def told(memory: Mapping[int, str]) -> None:
             self._heard.memory = memory
@@ -408,7 +387,7 @@ class DataPage(Page[Data]):
 
     def _show_lengths(self) -> None:
         self.show("#lengths", self._heard.lengths(self._dataset, self.size.width // 2 - 4))
-        self.show("#cuts", self._heard.cuts_table(self._settings().get("max_length")))
+        self.show("#cuts", self._heard.cuts_table(self._settings.all.get(LENGTH), self._dataset))
 
     def _show_problems(self) -> None:
         table = self.query_one("#bad", Rows)

@@ -22,6 +22,17 @@ ROOMY = 100
 """Cells from which on there is room for whole explanations."""
 
 
+def not_fixed(dataset: Dataset, longest: int, covering: int) -> str:
+    """What the planner goes by, and what was counted.
+
+    The planner has the estimate alone, so that the command, which counts nothing, plans the same.
+    """
+    return (
+        f"not fixed: planned from the text, for at most {dataset.longest_row_tokens:,} tokens; "
+        f"counted: {longest:,}, so c fixes {covering:,}"
+    )
+
+
 class Heard:
     """What is known of the data on the page; it holds no more than one child."""
 
@@ -110,10 +121,16 @@ class Heard:
             rows.append(f"{told.rows:,} rows so far ...")
         return "\n".join(rows) or estimated(dataset)
 
-    def cuts_table(self, chosen: int | None) -> Content | str:
-        """What each max_length would cut, and its memory."""
+    def cuts_table(self, chosen: int | None, dataset: Dataset | None) -> str:
+        """What each max_length would cut, and its memory; what is planned where none is fixed."""
         cuts = self.cuts
-        return sample.cuts_table(cuts, self._told.rows, self.memory, chosen) if cuts else ""
+        if not cuts:
+            return ""
+        table = sample.cuts_table(cuts, self._told.rows, self.memory, chosen)
+        if chosen is not None or self.report is None or dataset is None:
+            return table
+        longest = int(self.report["whole_lengths"].get("max", 0))
+        return "\n".join([table, said(not_fixed(dataset, longest, max(cuts)))])
 
     def wrong(self, dataset: Dataset | None) -> list[str]:
         """What is wrong with rows, a line each."""

@@ -123,6 +123,7 @@ def _data_page(walk: Walk, verbs: Verbs) -> Page[Any]:
     return DataPage(
         DataVerbs(
             read=verbs.read_dataset,
+            first_row=verbs.first_row,
             preview=preview if model is not None and model.path else None,
             memory=memory,
             edit=verbs.edit,
@@ -132,6 +133,7 @@ def _data_page(walk: Walk, verbs: Verbs) -> Page[Any]:
         dataset=facts.dataset if facts else None,
         model=model,
         settings=answers.fixed,
+        of_preset=frozenset(answers.preset_settings.keys() - answers.settings.keys()),
     )
 
 

@@ -13,7 +13,6 @@ from wizard import wording
 from wizard.facts import Dataset, Model
 from wizard.language import said
 from wizard.widgets import sample
-from wizard.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from wizard.screens.verbs import DataPreview
@@ -36,6 +35,8 @@ class DataVerbs:
     """Dataset, settings and lengths → predicted memory of the best plan at each length."""
     edit: Callable[[Path, int], None]
     """Opens a file at a line in the user's editor and waits for it."""
+    first_row: Callable[[str], Mapping[str, Any]]
+    """Data → its first row as its file has it."""
     nearby: tuple[str, ...] = ()
     """Data files in the current folder."""
 
@@ -81,7 +82,8 @@ def problems(told: Told, dataset: Dataset | None) -> list[tuple[str, int | None]
     else:
         known = dataset.problems if dataset else ()
         found = [(f"{bad.where}: {bad.what}", _line_of(bad.where)) for bad in known]
-    return [*found, *((f"warning: {text}", None) for text in told.warnings)]
+    of_all = [problem.what for problem in dataset.warnings] if dataset else []
+    return [*found, *((f"warning: {text}", None) for text in (*of_all, *told.warnings))]
 
 
 def place_of(
@@ -99,31 +101,6 @@ def place_of(
         one = told.samples[shown]
         return Path(str(one["file"])), int(one["line"])
     return Path(dataset.path), line or 1
-
-
-def column_prompt(dataset: Dataset | None, value: str | None) -> Prompt:
-    """Asks for a column map, and takes none that the engine would refuse."""
-    from engine.settings import parse_setting
-    from engine.spec import SpecError
-
-    def wrong(text: str) -> str | None:
-        try:
-            parse_setting(COLUMNS, text)
-        except SpecError as error:
-            return str(error)
-        return None
-
-    return Prompt("Columns", column_help(dataset), value or "", wrong)
-
-
-def column_help(dataset: Dataset | None) -> Content:
-    """How columns are mapped, and which there are."""
-    rows = dataset.first_rows if dataset else ()
-    how = said("ours=theirs, separated by commas: instruction=question,output=answer")
-    if not rows:
-        return Content(how)
-    shown = [f"{key}: {wording.cut(value, 50)}" for key, value in rows[0].items()]
-    return Content("\n".join([how, "", said("the first row has"), *map(wording.one_line, shown)]))
 
 
 def _line_of(where: str) -> int | None:

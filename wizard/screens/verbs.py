@@ -68,6 +68,8 @@ class Verbs:
     """The base model of an instruct one, or the other way; None where none is known."""
     read_dataset: Callable[[str, Mapping[str, Any]], Dataset]
     """Data and settings → its facts."""
+    first_row: Callable[[str], Mapping[str, Any]]
+    """Data → its first row as its file has it, whatever its columns are called."""
     preview_data: Callable[[str, str, Mapping[str, Any]], DataPreview]
     """Data, a model's folder and settings → a child that tells what the model would see."""
     edit: Callable[[Path, int], None]

@@ -105,6 +105,4 @@ def cuts_table(
         told = wording.padded(said(f"cuts {cut:,} {share}" if cut else "cuts none"), 16)
         mark = " <" if length == chosen else ""
         lines.append(f"{length:>{width},}  {told} {memory.get(length, ''):>9}{mark}".rstrip())
-    if chosen is None:
-        lines.append(said("not fixed: planned to cover the longest row; c fixes it"))
     return "\n".join(lines)
