@@ -98,6 +98,42 @@ def test_a_text_of_somebody_else_passes_as_it_is(text: str) -> None:
     assert CHINESE_TEXTS.value(name).isprintable() == name.isprintable()
 
 
+OWN_TEXTS = sorted(CHINESE_TEXTS.whole)
+
+
+@given(st.one_of(st.sampled_from(OWN_TEXTS), st.text(max_size=40)))
+@settings(max_examples=100, deadline=None)
+def test_what_others_wrote_is_never_translated(text: str) -> None:
+    theirs = text.replace(language.BEGIN, "").replace(language.END, "")
+    for name in (language.ENGLISH, "zh_CN"):
+        try:
+            language.use(name)
+            told = language.said(f"no known model matches {language.foreign(text)}; row 3")
+            cell = language.said_value(language.foreign(text))
+        finally:
+            language.use(language.ENGLISH)
+        assert theirs in told
+        assert cell == theirs
+        assert not {language.BEGIN, language.END} & set(told)
+
+
+def test_the_words_of_a_model_are_shown_as_it_said_them(
+    capsys: pytest.CaptureFixture[str], chinese: None
+) -> None:
+    """An answer of a model may be a text of ours, and is no translation of it."""
+    from wizard import demo
+    from wizard.demo.report import Outcome, lines
+
+    answers = {"no dataset": "yes", "Where the run goes": "unknown; training: 3 rows"}
+    outcome = Outcome(before=answers, after=answers, losses=(), seconds={}, result={})
+    for line in lines(outcome):
+        demo._print(line)
+    told = capsys.readouterr().out
+    for question, answer in answers.items():
+        assert f"  {question}\n" in told
+        assert told.count(f"  {answer}\n") == 2
+
+
 SAID: Mapping[str, str] = {
     "fits, 11.2 GiB free": "放得下，剩余 11.2 GiB",
     "1 row": "1 条样本",

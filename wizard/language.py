@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +41,11 @@ WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 QUANTITY = re.compile(r"\(?[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}\)?")
 IDEOGRAPHS_APART = re.compile("^[\u4e00-\u9fff] [\u4e00-\u9fff]$")
 MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+BEGIN, END = "\ufdd0", "\ufdd1"
+"""Around what is foreign: no characters, and in no text."""
+MARKED = re.compile(f"[{BEGIN}{END}]")
+FOREIGN = re.compile(f"{BEGIN}([^{BEGIN}{END}]*){END}")
+HIDDEN = re.compile(rf"{BEGIN}(\d+){END}")
 PROSE = re.compile(r"[a-z]{2,}")
 WORDS_APART = re.compile(r"\s\S")
 JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[A-Za-z)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
@@ -210,10 +215,10 @@ class Catalogue:
         return self.marks.get(mark, mark)
 
 
-def _filled(text: str, values: Sequence[str]) -> str:
+def _filled(text: str, values: Sequence[str], place: re.Pattern[str] = PLACE) -> str:
     """A text with its values; Chinese characters and others have a blank between them."""
     told = ""
-    for at, part in enumerate(PLACE.split(text)):
+    for at, part in enumerate(place.split(text)):
         piece = values[int(part)] if at % 2 else part
         if IDEOGRAPHS_APART.search(f"{told[-2:]}{piece[:1]}"):
             told = told[:-1]
@@ -308,9 +313,18 @@ def used() -> str:
     return _language
 
 
+def foreign(text: object) -> str:
+    """What others wrote (a model, a library, rows, a log), marked for a line that `said` passes on.
+
+    `said` takes the marks away and leaves what is between them as it is, even where it is a text of
+    ours. What is marked goes nowhere else.
+    """
+    return f"{BEGIN}{MARKED.sub('', str(text))}{END}"
+
+
 def said(text: str) -> str:
     """A text of ours, for a person to read; values in it stay as they are."""
-    return text if _catalogue is None else _catalogue.said(text)
+    return _apart(text, None if _catalogue is None else _catalogue.said)
 
 
 def said_title(text: str) -> str:
@@ -320,7 +334,19 @@ def said_title(text: str) -> str:
 
 def said_value(text: str) -> str:
     """The same where the text may be somebody's name for something: a name stays as it is."""
-    return text if _catalogue is None else _catalogue.value(text)
+    return _apart(text, None if _catalogue is None else _catalogue.value)
+
+
+def _apart(text: str, translated: Callable[[str], str] | None) -> str:
+    """A text translated with numbers for what is foreign in it."""
+    if BEGIN not in text:
+        return translated(text) if translated else text
+    values = FOREIGN.findall(text)
+    if translated is None:
+        return FOREIGN.sub(lambda found: found[1], text)
+    numbers = iter(range(len(values)))
+    hidden = FOREIGN.sub(lambda _: f"{BEGIN}{next(numbers)}{END}", text)
+    return _filled(translated(hidden), values, HIDDEN)
 
 
 def said_problem(problem: Problem) -> str:

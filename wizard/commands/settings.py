@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wizard.commands import output
 from wizard.commands.terminal import print_json, say
+from wizard.language import foreign
 from wizard.problem import Problem, ProblemError
 from wizard.wording import setting as worded
 
@@ -44,7 +45,7 @@ def _list(args: argparse.Namespace) -> int:
         print_json({"schema": 1, "settings": [as_json(one) for one in found]})
         return 0
     if not found:
-        say(f"no setting matches {' '.join(args.words)}")
+        say(f"no setting matches {foreign(' '.join(args.words))}")
         return 1
     for one in found:
         say(f"{one.name} ({one.accepts}): {one.about}")

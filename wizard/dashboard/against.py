@@ -10,6 +10,7 @@ from textual.content import Content
 from engine.events import EXIT_MEANING, EXIT_STOPPED
 from wizard import wording
 from wizard.dashboard.state import RunState
+from wizard.dashboard.words import failure_words
 from wizard.language import said
 
 STALE_SECONDS = 15.0
@@ -96,7 +97,7 @@ def ending(state: RunState, code: int) -> str:
     if state.failure is not None:
         rank = state.failure.rank
         who = "" if rank is None else f"rank {rank}, "
-        text += f" ({who}{state.failure.failure}: {state.failure.message})"
+        text += f" ({who}{failure_words(state.failure)})"
     return text if code == 75 else f"error: {text}"
 
 

@@ -14,6 +14,7 @@ from wizard.dashboard.fields import number
 from wizard.dashboard.finding import Finding
 from wizard.dashboard.state import RankState, RunState
 from wizard.dashboard.view import View
+from wizard.dashboard.words import failure_words
 from wizard.language import said, said_title, said_value, used
 from wizard.report.plots import plot
 
@@ -115,7 +116,7 @@ def _outcome(state: RunState) -> str:
     if losses:
         rows.append(("loss", f"{wording.loss(losses[0][1])} → {wording.loss(losses[-1][1])}"))
     if state.failure is not None:
-        rows.append(("failure", f"{state.failure.failure}: {state.failure.message}"))
+        rows.append(("failure", failure_words(state.failure)))
     return _table((), [row for row in rows if row[1]], numeric=False)
 
 
