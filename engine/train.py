@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from engine import lean
 from engine.events import EXIT_OK, EXIT_STOPPED
 from engine.failure import (
     Failure,
@@ -74,6 +75,7 @@ def train(
     spec = read_spec(path)
     fetched = read_fetched(run)
     stay_offline()
+    lean.only_what_trains(spec, fetched.path)
     from engine.prepare import read_report
 
     prepared = read_report(run)
