@@ -358,6 +358,8 @@ def end(
         last=last,
         step=report.step or 0,
     )
+    if "engine.trackers" in sys.modules:  # else nothing was told, or nothing was even loaded
+        sys.modules["engine.trackers"].finish(well=code in (EXIT_OK, EXIT_STOPPED))
     if failure is None:
         from engine.save import barrier
 
