@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import lean
+from engine.builds import keep_builds_here
 from engine.events import EXIT_OK, EXIT_STOPPED
 from engine.failure import (
     Failure,
@@ -76,6 +77,7 @@ def train(
     fetched = read_fetched(run)
     stay_offline()
     lean.only_what_trains(spec, fetched.path)
+    say(report, keep_builds_here())
     from engine.prepare import read_report
 
     prepared = read_report(run)
