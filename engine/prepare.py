@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine import plugins, sets, tokenise
+from engine import lean, plugins, sets, tokenise
 from engine.adapter import check_folder, other_base
 from engine.advice import advice
 from engine.arrange import HELD_OUT, TRAINED_ON, arrange
@@ -311,6 +311,8 @@ def main() -> int:
     def body() -> None:
         run = options.run.absolute()
         spec = read_spec(options.spec)
+        if not lean.runs_own_code(spec):
+            lean.only_tokenizers()
         report = prepare(spec, run)
         for line in told(report):
             print(line)  # noqa: T201

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from engine import lean
+from engine.builds import keep_builds_here
 from engine.events import EXIT_OK, EXIT_STOPPED
 from engine.failure import (
     Failure,
@@ -74,6 +76,8 @@ def train(
     spec = read_spec(path)
     fetched = read_fetched(run)
     stay_offline()
+    lean.only_what_trains(spec, fetched.path)
+    say(report, keep_builds_here())
     from engine.prepare import read_report
 
     prepared = read_report(run)
@@ -356,6 +360,8 @@ def end(
         last=last,
         step=report.step or 0,
     )
+    if "engine.trackers" in sys.modules:  # else nothing was told, or nothing was even loaded
+        sys.modules["engine.trackers"].finish(well=code in (EXIT_OK, EXIT_STOPPED))
     if failure is None:
         from engine.save import barrier
 
