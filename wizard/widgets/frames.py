@@ -26,7 +26,8 @@ class OneFrame(Screen[Any]):
 
     The toolkit draws as soon as the screen itself has nothing to do, and lays out again what a
     layout changed a frame later: a key that marks a row, explains it and so moves what is below
-    took four frames, 16 ms apart, of which three showed something half done.
+    took four frames, 16 ms apart, of which three showed something half done. A ModalScreen is named
+    before this one, for styles are those of the first class.
     """
 
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
