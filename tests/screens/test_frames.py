@@ -6,12 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.console import RenderableType
 from textual import constants, events
 from textual._compositor import LayoutUpdate
 from textual.message import Message
+from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests.screens.pages import PAGES
@@ -44,23 +46,28 @@ async def test_all_that_follows_from_a_key_is_one_frame(
     monkeypatch.setattr(page, "SOON_SECONDS", 5.0)
     app = Drawn(lambda: tune() if name == "tune" else PAGES[name]())
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
-        await until(pilot, lambda: bool(app.frames))
         if key == "4":
             await pilot.press("tab")
-            await rest(pilot)
-        app.frames.clear()
+        await begun(pilot, app)
         await pilot.press(key)
         await rest(pilot)
         await pilot.pause(0.1)
         assert len(app.frames) == 1
 
 
+async def begun(pilot: Pilot[Any], app: Drawn) -> None:
+    """Everything drawn until now is forgotten, and nothing is on its way."""
+    await until(pilot, lambda: bool(app.frames))
+    while app.frames:
+        app.frames.clear()
+        await rest(pilot)
+        await pilot.pause(0.1)
+
+
 async def test_a_moved_focus_does_not_draw_the_whole_screen() -> None:
     app = Drawn(tune)
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
-        app.frames.clear()
+        await begun(pilot, app)
         await pilot.press("tab")
         await until(pilot, lambda: bool(app.frames))
         assert not any(isinstance(frame, LayoutUpdate) for frame in app.frames)
