@@ -89,7 +89,7 @@ def actions(state: RunState, run: Path) -> list[str]:
     return [found.cause, *(f"{action.label}: {action.command}" for action in found.actions)]
 
 
-class Faults(OneFrame, ModalScreen[None]):
+class Faults(ModalScreen[None], OneFrame):
     """Closed by the keys that close things."""
 
     DEFAULT_CSS = """

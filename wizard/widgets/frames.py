@@ -17,7 +17,6 @@ AT_REST = 2
 """Looks in turn that find nothing; scrollbars are no children, and are heard a look later."""
 LOOK_SECONDS = 0.001
 """Before the last look."""
-
 LOADED_SECONDS = 1.0
 """After which a screen has loaded what it needs."""
 
@@ -27,7 +26,8 @@ class OneFrame(Screen[Any]):
 
     The toolkit draws as soon as the screen itself has nothing to do, and lays out again what a
     layout changed a frame later: a key that marks a row, explains it and so moves what is below
-    took four frames, 16 ms apart, of which three showed something half done.
+    took four frames, 16 ms apart, of which three showed something half done. A ModalScreen is named
+    before this one, for styles are those of the first class.
     """
 
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
@@ -38,8 +38,8 @@ class OneFrame(Screen[Any]):
     def on_mount(self) -> None:
         """Let what the first screen of its kind loads be no part of later collections of garbage.
 
-        Modules, settings and styles are some 400,000 objects, and going through all of them held
-        a key up by 60 ms every few seconds.
+        Going through all that modules, settings and styles are held a key up by 60 ms every few
+        seconds.
         """
         if type(self) not in self._loaded:
             self._loaded.add(type(self))
@@ -85,6 +85,9 @@ class OneFrame(Screen[Any]):
         )
 
     def _draw(self) -> None:
+        if self.app._batch_count:  # what is drawn now would be lost
+            self._drawing = asyncio.create_task(self._draw_at_rest())
+            return
         self._held = False
         self._compositor.update_widgets(self._dirty_widgets)
         super()._compositor_refresh()

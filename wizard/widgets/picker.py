@@ -47,7 +47,7 @@ def matching(choices: Sequence[Choice]) -> Finder:
     return find
 
 
-class Picker(OneFrame, ModalScreen[str | None]):
+class Picker(ModalScreen[str | None], OneFrame):
     """Leaves with the value of the marked row, else with what was typed, else with None."""
 
     DEFAULT_CSS = """

@@ -18,7 +18,7 @@ from wizard.widgets.message import problem_line
 from wizard.widgets.panel import name_box
 
 
-class Prompt(OneFrame, ModalScreen[str | None]):
+class Prompt(ModalScreen[str | None], OneFrame):
     """Leaves with the text once nothing is wrong with it, or with None."""
 
     DEFAULT_CSS = """

@@ -18,7 +18,7 @@ from wizard.widgets.frames import OneFrame
 from wizard.widgets.table import Rows
 
 
-class Question(OneFrame, ModalScreen[int | None]):
+class Question(ModalScreen[int | None], OneFrame):
     """Leaves with the number of the choice, or None for Escape; the last choice changes nothing."""
 
     DEFAULT_CSS = """

@@ -14,7 +14,7 @@ from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import Panel
 
 
-class Sheet(OneFrame, ModalScreen[None]):
+class Sheet(ModalScreen[None], OneFrame):
     """A box of text as long as it needs to be; arrows scroll it."""
 
     DEFAULT_CSS = """
