@@ -37,10 +37,10 @@ def uneven_epoch(spec: Spec, rows: int) -> str | None:
     effective = spec.training.effective_batch_size
     unit = "packs" if spec.data.packing else "rows"
     last = (rows + repeated) % effective or effective
+    least = f" and holds {last}, where the other steps hold {effective}" if last < effective else ""
     return (
         f"{rows} {unit} do not divide evenly among {ranks} ranks × {at_once}: the last step of "
-        f"each epoch has {last} {unit} (others {effective}), {repeated} of them repeated from "
-        "its start"
+        f"each epoch is filled up with {repeated} {unit} from its start, learnt twice{least}"
     )
 
 

@@ -390,7 +390,7 @@ def test_the_length_of_an_answer_is_a_number_of_tokens() -> None:
 def test_an_empty_list_of_devices_is_said_in_words(
     data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["plan", "--model", MODEL, "--data", data, "--set", "device_kind=cpu"]
+    argv = ["plan", "--all", "--model", MODEL, "--data", data, "--set", "device_kind=cpu"]
     assert main(argv) == 0
     assert "devices = none: CPU ranks have no names" in capsys.readouterr().out
 

@@ -264,7 +264,7 @@ def test_programs_and_files_read_the_same_in_every_language(
 def test_commands_speak_chinese_and_leave_names_alone(
     capsys: pytest.CaptureFixture[str], rows: str
 ) -> None:
-    plan = told(capsys, *PLAN, rows, "--lang", "zh")
+    plan = told(capsys, *PLAN, rows, "--lang", "zh", "--all")
     assert "单个 rank 的预测内存" in plan
     assert "learning_rate = " in plan
     assert rows in plan

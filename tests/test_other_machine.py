@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 from wizard.cli import main
+from wizard.probe import composed
+from wizard.probe.machine import find, shipped
+from wizard.problem import ProblemError
+from wizard.screens.machines import offered
+from wizard.screens.verbs import Machines
 
 MODEL = "Qwen/Qwen2.5-0.5B"
 ROW = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
@@ -92,3 +97,24 @@ def test_devices_that_are_not_trained_on_are_said_in_one_sentence(
     code = main(["plan", "--machine", "1x Apple M3 Max", "--model", MODEL, "--data", data])
     assert code == 6
     assert "recognised but not yet trained on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["4x24", "4x24 GB", "4×24GB", "4 x 24 GiB", "4 24gb"])
+def test_a_machine_is_found_by_a_count_and_a_memory(typed: str) -> None:
+    machines = Machines(
+        snapshots=tuple(shipped()),
+        devices=composed.names(),
+        sold_with=composed.sold_with,
+        find=find,
+    )
+    found = [choice.value for choice in offered(machines, typed)]
+    assert "4x NVIDIA GeForce RTX 4090" in found
+    assert "4x NVIDIA L40S" not in found
+    assert [one.memory_total_bytes for one in find(found[-1]).devices]
+
+
+def test_a_memory_alone_names_no_machine_and_what_has_it_is_offered() -> None:
+    with pytest.raises(ProblemError, match="sold with so much memory") as refused:
+        find("4x24GB")
+    assert "name one: " in refused.value.problem.fix
+    assert composed.sold_with("nothing") == ()

@@ -19,7 +19,8 @@ def rows(tmp_path: Path) -> Path:
 
 
 def planned(capsys: pytest.CaptureFixture[str], rows: Path, *options: str) -> tuple[int, str, str]:
-    code = main(["plan", "--data", str(rows), *options])
+    whole = () if "--json" in options else ("--all",)
+    code = main(["plan", "--data", str(rows), *options, *whole])
     found = capsys.readouterr()
     return code, found.out, found.err
 
@@ -38,6 +39,21 @@ def test_a_plan_is_told_within_80_columns(capsys: pytest.CaptureFixture[str], ro
     assert "disk, with all checkpoints" in out
     assert "--goal fewest-devices: LoRA r16 bf16, one device" in out
     assert "Smallest shipped machine" not in out
+
+
+def test_without_all_a_plan_is_told_in_a_screen(
+    capsys: pytest.CaptureFixture[str], rows: Path
+) -> None:
+    options = ("--model", "Qwen/Qwen3-8B", "--machine", "1x NVIDIA GeForce RTX 4090")
+    _, whole, _ = planned(capsys, rows, *options)
+    assert main(["plan", "--data", str(rows), *options]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) <= 24 < len(whole.splitlines())
+    assert max(len(line) for line in out.splitlines() if str(rows) not in line) <= 80
+    numbers = [n for n in range(1, 12) if f"\n{n:2}. " in whole]
+    assert numbers == [n for n in range(1, 12) if f"\n{n:2}. " in out], "every plan is there"
+    assert "for: keeps what the model knows" in out
+    assert "--all adds" in out
 
 
 def test_what_cannot_tune_all_weights_is_told_the_smallest_machine_that_can(

@@ -16,7 +16,7 @@ from tests.screens import machines, values
 from tests.screens.stage import RUN, FollowedRun, World
 from tests.tiers import spread
 from wizard.answers import Answers
-from wizard.commands.plan import detail
+from wizard.commands.planned import detail
 from wizard.language import said
 from wizard.planner import plans as real_plans
 from wizard.problem import ProblemError

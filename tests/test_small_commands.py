@@ -10,7 +10,11 @@ import pytest
 
 from engine.aliases import ALIASES
 from engine.spec import SETTINGS
+from tests.probe.test_model import folder as model_folder
+from wizard import api
+from wizard.answers import Answers
 from wizard.cli import main
+from wizard.probe.model import own_folder
 from wizard.settings import every_setting
 
 
@@ -50,6 +54,24 @@ def test_a_model_that_is_not_known_is_refused_in_one_line(
     said = capsys.readouterr().err
     assert "not in the table of known models" in said
     assert "--hub asks the hub, as in `tunewright model show Qwen/Qwen3-9000B --hub`" in said
+
+
+def test_a_model_of_our_own_cache_is_found_by_its_bare_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "home" / "cache" / "models" / "small"
+    assert main(["model", "show", "SmolLM2-135M"]) == 2
+    assert "did you mean HuggingFaceTB/SmolLM2-135M" in capsys.readouterr().err
+    model_folder(folder)
+    assert document(capsys, "model", "show", "small")["model"]["path"] == str(folder)
+    assert document(capsys, "model", "search", "small")["models"][0]["name"] == str(folder)
+    planned = api.absolute(Answers(model="small"))
+    assert planned.model == str(folder)
+    (tmp_path / "small").mkdir()
+    assert api.absolute(Answers(model="small")).model == str(tmp_path / "small"), (
+        "what is here wins"
+    )
+    assert own_folder("../models/small") is None
 
 
 def test_models_are_searched_by_words_in_any_order(capsys: pytest.CaptureFixture[str]) -> None:

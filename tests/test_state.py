@@ -104,6 +104,9 @@ def test_a_run_that_is_started_again_has_not_ended() -> None:
     again = fold(stopped, event("phase", 9, None, attempt=1, phase="starting"))
     assert not again.ended
     assert again.phase == "starting"
+    assert again.resumed
+    restarted = fold(again, event("phase", 12, None, attempt=2, phase="starting"))
+    assert not restarted.resumed, "run.sh goes on by itself"
 
 
 def test_a_late_line_of_an_earlier_attempt_changes_no_rank() -> None:

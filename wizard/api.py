@@ -186,7 +186,11 @@ def absolute(answers: Answers, *, hub: bool = False) -> Answers:
 
 
 def _absolute_model(name: str) -> str:
+    from wizard.probe.model import own_folder
+
     path = paths.expanded(name, "--model")
+    if not _exists(path) and (own := own_folder(name)) is not None:
+        return str(own)
     return str(path.absolute()) if _exists(path) or not HUB_ID.fullmatch(name) else name
 
 

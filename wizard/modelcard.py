@@ -11,6 +11,11 @@ from wizard.problem import Problem
 
 USUAL_TOKENS = 2048
 USUAL_ROWS = 10_000
+BATCH = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "effective_batch_size",
+)
 
 
 def nominal_rows() -> Dataset:
@@ -30,6 +35,14 @@ def nominal_answers(answers: Answers, model: Model) -> Answers:
     kept = {k: v for k, v in answers.settings.items() if k not in ("model", "data")}
     settings = {"max_length": USUAL_TOKENS, **kept}
     return replace(answers, model=model.name, data=None, settings=settings)
+
+
+def least_answers(answers: Answers, model: Model) -> Answers:
+    """The same with one row at once: larger batches fill whatever memory there is."""
+    usual = nominal_answers(answers, model)
+    if any(name in usual.fixed for name in BATCH):
+        return usual
+    return replace(usual, settings={**usual.settings, BATCH[0]: 1})
 
 
 def untrainable(model: Model) -> Problem | None:

@@ -221,12 +221,40 @@ def test_a_retry_is_a_new_run_with_the_old_choices_and_the_changes(
     assert "did you mean `learning_rate`?" in capsys.readouterr().err
 
 
+def test_a_run_is_exported_as_it_was_also_where_more_is_planned_otherwise_today(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    rows = [{"instruction": f"say {n}", "output": f"it is {n}"} for n in range(64)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["--model", "Qwen/Qwen2.5-0.5B", "--data", str(data), "--set", "learning_rate=3e-5"]
+    assert main(["run", *asked, "--name", "r", "--write-only"]) == 0
+    exported = ["export", "--run", "r", "--format", "bash"]
+    capsys.readouterr()
+    assert main(exported) == 0
+    assert capsys.readouterr().out == (paths.runs() / "r" / "run.sh").read_text()
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows * 40))  # another batch, length
+    assert main([*exported, "--set", "num_train_epochs=7"]) == 0
+    now = capsys.readouterr().out
+    before = (paths.runs() / "r" / "spec.toml").read_text()
+    kept = ("learning_rate = ", "effective_batch_size = ", "max_length = ", "save_steps = ")
+    for line in before.splitlines():
+        if line.startswith(kept):
+            assert line.partition(" #")[0] in now
+    assert "num_train_epochs = 7.0" in now
+    assert main([*exported, "--model", "Qwen/Qwen3-8B"]) == 2
+    assert "--model and --run contradict each other" in capsys.readouterr().err
+
+
 def test_a_run_becomes_a_preset(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     asked = Decision(setting="learning_rate", value=3e-4, reason="asked", origin="user")
     made = plan(spec(training={"learning_rate": 3e-4}), decisions=(asked,))
     make("r", plan=made)
     assert main(["presets", "save", "mine", "--run", "r"]) == 0
-    text = Path(capsys.readouterr().out.strip()).read_text()
+    told = capsys.readouterr()
+    text = Path(told.out.strip()).read_text()
+    assert "it holds what was fixed: " in told.err
+    assert "learning_rate=0.0003" in told.err
     assert "learning_rate = 0.0003" in text
     assert "/models" not in text
 

@@ -167,8 +167,8 @@ def test_by_host_each_host_has_a_line_of_its_own() -> None:
 def test_before_the_first_step_the_stages_of_the_launch_are_listed() -> None:
     loading = values.state_after(values.events()[:3])
     lines = launch_lines(loading, values.NOW - 200)
-    assert [line[0] for line in lines] == ["x", "x", "x", ">", ".", "."]
-    assert lines[1].split() == ["x", "data", "tokenised", "11", "s"]
+    assert [line[0] for line in lines] == ["✓", "✓", "✓", ">", ".", "."]
+    assert lines[1].split() == ["✓", "data", "tokenised", "11", "s"]
 
 
 def test_lines_that_look_like_errors_stay_until_they_are_let_go() -> None:

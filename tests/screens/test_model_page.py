@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
+from tests.fakes import machines
 from tests.screens import values
 from tests.screens.pages import model
 from tests.screens.stage import OnePage, World, rest, shown, until
 from tests.screens.test_pages import problem_on
 from wizard.answers import Answers
 from wizard.facts import GIB, Model
-from wizard.modelcard import describe, nominal_answers, nominal_rows
+from wizard.modelcard import describe, least_answers, nominal_answers, nominal_rows
 from wizard.planner import plans
+from wizard.probe.model import read_model
 from wizard.probe.models import kind_of, known_models, search, sibling
 from wizard.screens.model import ModelPage, matching
+from wizard.widgets.memory import best_fit
 
 KNOWN = World(known=values.KNOWN)
 
@@ -183,3 +186,14 @@ async def test_the_demos_model_is_suggested_and_not_typed_for_the_user() -> None
         await pilot.press("enter")
         await pilot.pause()
     assert [left.name for left in app.left] == ["/cache/demo"]
+
+
+@pytest.mark.parametrize("machine", ["rtx4090", "laptop8", "t4x2", "cpu"])
+def test_a_smaller_model_of_a_kind_never_shows_a_worse_fit(machine: str) -> None:
+    sizes = ("0.6B", "1.7B", "4B", "8B", "14B", "32B")
+    words = []
+    for size in sizes:
+        known = read_model(f"Qwen/Qwen3-{size}")
+        facts = replace(machines.machine(machine), model=known, dataset=nominal_rows())
+        words.append(best_fit(plans(facts, least_answers(Answers(), known))))
+    assert words == sorted(words, key=["yes", "tight", "no"].index), words

@@ -245,8 +245,10 @@ def test_the_best_plan_of_each_goal_is_real() -> None:
 def test_where_speeds_are_unknown_no_plan_is_called_the_fastest() -> None:
     from wizard.screens.planned import best_by_goal
 
-    rates = {"bf16_tflops": None, "memory_bandwidth_gbs": None}
-    nameless = tuple(replace(one, name="New", **rates) for one in values.FACTS.devices)
+    nameless = tuple(
+        replace(one, name="New", bf16_tflops=None, memory_bandwidth_gbs=None)
+        for one in values.FACTS.devices
+    )
     facts = replace(values.FACTS, devices=nameless)
     fastest = replace(values.ANSWERS, goal="fastest")
     made = real_plans(facts, fastest)

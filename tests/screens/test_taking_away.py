@@ -20,6 +20,7 @@ from wizard.app import TunewrightApp
 from wizard.facts import Dataset
 from wizard.planner import plans as real_plans
 from wizard.steps import Chosen, Step
+from wizard.widgets.page import Page
 from wizard.widgets.prompt import Prompt
 
 CHOSEN = Chosen(answers=values.ANSWERS, plan=values.PLANS[0], others=values.PLANS)
@@ -73,6 +74,10 @@ async def test_loading_a_preset_keeps_what_was_typed_and_what_was_read() -> None
     load = ("ctrl+l", *"short", "enter")
     pages: list[Screen[Any]] = []
 
+    def page_now() -> Page[Any]:
+        assert isinstance(app.screen, Page)
+        return app.screen
+
     def page_again(step: Step) -> bool:
         return step_of(app) is step and app.screen is not pages[-1]
 
@@ -85,7 +90,7 @@ async def test_loading_a_preset_keeps_what_was_typed_and_what_was_read() -> None
         await pilot.press(*"rows", *load)
         await until(pilot, lambda: page_again(Step.DATA))
         await pilot.press(*".jsonl", "enter")
-        await until(pilot, lambda: app.screen.answers.data == "/here/rows.jsonl")
+        await until(pilot, lambda: page_now().answers.data == "/here/rows.jsonl")
         pages.append(app.screen)
         await pilot.press(*load)
         await until(pilot, lambda: page_again(Step.DATA))

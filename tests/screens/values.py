@@ -175,6 +175,7 @@ FACTS = replace(MACHINE, model=MODEL, dataset=DATASET)
 MACHINES = Machines(
     snapshots=("8xH100-SXM", "4xA10G"),
     devices=("NVIDIA L40S", "NVIDIA H100 80GB HBM3"),
+    sold_with=lambda text: ("NVIDIA L40S",) if text == "48" else (),
     find=lambda name: replace(MACHINE, machine=name),
 )
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
         metavar="KEY=VALUE",
         dest="pairs",
         help="fix one setting (repeatable): method=qlora, learning_rate=1e-4, num_train_epochs=2, "
-        "max_length=4096, effective_batch_size=32; `tunewright plan` lists them all, with values",
+        "max_length=4096, effective_batch_size=32; `tunewright plan --all` lists all, with values",
     )
     parser.add_argument("--system", metavar="TEXT", help="system text for rows that have none")
     parser.add_argument("--template", metavar="NAME", help="a shipped chat template: chatml")

@@ -12,7 +12,7 @@ from typing import Any
 from wizard import api, paths
 from wizard.commands import output
 from wizard.commands.choosing import add_hub
-from wizard.commands.plan import rows_of
+from wizard.commands.planned import rows_of
 from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.facts import Dataset
 from wizard.language import foreign, said_problem

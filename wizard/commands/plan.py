@@ -10,26 +10,18 @@ from typing import TYPE_CHECKING, Any, get_args
 from wizard import api, machines
 from wizard.answers import Answers, Goal
 from wizard.commands import choosing, output
+from wizard.commands.planned import fit, in_short, lines, spent, trace_lines, within
 from wizard.commands.terminal import print_exactly, print_json, say
-from wizard.facts import Dataset, Facts
-from wizard.language import said, said_problem
+from wizard.facts import Facts
+from wizard.language import said
 from wizard.problem import Problem, ProblemError
 from wizard.wording import (
-    NO_SPEED,
-    counted,
-    duration,
-    gib,
     gib_of,
     how_to_know_speeds,
-    one_line,
-    percent,
-    setting,
-    wrapped,
 )
 
 if TYPE_CHECKING:
-    from engine.spec import Spec
-    from wizard.plan import Decision, Plan
+    from wizard.plan import Plan
     from wizard.planner.traced import Traced
 
 HELP = "compare every way to train, with predicted memory and reasons"
@@ -49,8 +41,6 @@ PLANNED = frozenset(
     }
 )
 """Settings that decide how much memory and time a run takes."""
-WIDTH = 80
-"""Columns the text keeps to."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choosing.add_arguments(parser)
     choosing.add_nodes(parser)
     output.add_format(parser)
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also memory part by part, each setting with its reason, and the pick of other goals",
+    )
     parser.add_argument(
         "--trace",
         action="store_true",
@@ -84,17 +79,22 @@ def run(args: argparse.Namespace) -> int:
             document["trace"] = dataclasses.asdict(traced)
         print_json(document)
     else:
-        further = [
-            *_without_fixed(plans, facts, answers),
-            *_other_goals(plans, facts, answers),
-            *_elsewhere(plans, facts, answers),
-        ]
-        for line in lines(plans, facts, further):
+        for line in _told(plans, facts, answers, whole=args.all):
             say(line)
         for line in trace_lines(plans[0], traced) if traced else ():
             say(line)
     api.best(plans)
     return _fits_traced(plans[0], traced)
+
+
+def _told(plans: Sequence[Plan], facts: Facts, answers: Answers, *, whole: bool) -> list[str]:
+    """The plans in words: in short, or all that is known of them."""
+    further = _without_fixed(plans, facts, answers)
+    if not whole:
+        return in_short(plans, facts, further)
+    further += _other_goals(plans, facts, answers)
+    further += _elsewhere(plans, facts, answers)
+    return lines(plans, facts, further)
 
 
 def _on_machines(args: argparse.Namespace, facts: Facts, answers: Answers) -> tuple[Facts, Answers]:
@@ -117,24 +117,6 @@ def _fits_traced(plan: Plan, traced: Traced | None) -> int:
     from wizard.planner.traced import with_trace
 
     return 5 if traced is not None and not with_trace(plan.memory, traced).fits else 0
-
-
-def trace_lines(plan: Plan, traced: Traced) -> list[str]:
-    """The traced step beside the simulated one."""
-    from wizard.planner.traced import tensor_bytes, with_trace
-
-    simulated, memory = tensor_bytes(plan.memory), with_trace(plan.memory, traced)
-    off = 100 * (simulated / traced.allocated_peak_bytes - 1)
-    moments = ", ".join(f"{name} {gib(size)}" for name, size in traced.moments if name)
-    verdict = "fits" if memory.fits else f"does not fit: {gib(memory.over_bytes)} over"
-    return [
-        f"Traced step of 1 (fake tensors on the installed libraries, {traced.seconds:.0f} s)",
-        f"  tensors: {gib(traced.allocated_peak_bytes)} at the peak, in {traced.moment}; "
-        f"predicted {gib(simulated)} ({off:+.2f} %)",
-        f"  peaks: {moments}",
-        f"  with allocator and context: {gib(memory.device_bytes)} of "
-        f"{gib(memory.device_budget_bytes)} per rank, {verdict}",
-    ]
 
 
 def print_script(plans: Sequence[Plan], facts: Facts, answers: Answers, *, as_json: bool) -> None:
@@ -173,119 +155,6 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> list[str]:
-    """The plans as text of 80 columns: a table, what goes with it, then the first one in full."""
-    table = [line for number, plan in enumerate(plans, start=1) for line in _row(number, plan)]
-    return [*_subject(facts), *table, *further, *detail(plans[0], "Why 1")]
-
-
-def _row(number: int, plan: Plan) -> list[str]:
-    """A plan in two lines: what it is, and what it needs or lacks; its time where it is known."""
-    found = [f"{number:2}. {plan.title}", *_wrapped(said(_fit(plan)), "    ")]
-    spent = _spent(plan)
-    return [*found, *_wrapped(said(spent), "    ")] if plan.fits and spent else found
-
-
-def _spent(plan: Plan) -> str:
-    """Time, energy and cost of a run, as far as they are known."""
-    if plan.step_seconds is None:
-        return ""
-    parts = [
-        f"{duration(plan.step_seconds)} a step of the longest rows, most of it {plan.limited_by}"
-    ]
-    if plan.run_seconds is not None:
-        parts.append(f"about {duration(plan.run_seconds)} in all")
-    if plan.energy_kwh is not None:
-        parts.append(f"{plan.energy_kwh:.3g} kWh")
-    if plan.cost is not None:
-        parts.append(f"costs about {plan.cost:.2f}")
-    return ", ".join(parts)
-
-
-def _wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
-    """A text in lines of the width; what in it is ours is said before by who knows which it is."""
-    return wrapped(one_line(text), WIDTH, indent, further)
-
-
-def _subject(facts: Facts) -> list[str]:
-    found = [f"Machine {facts.machine}, not this one"] if facts.machine else []
-    if facts.model is not None:
-        count = facts.model.parameters
-        size = f"{count / 1e6:,.1f} M parameters" if count else "size unknown"
-        found.append(f"Model {facts.model.name}: {size} (from {facts.model.source})")
-    if facts.dataset is not None:
-        dropped, rows = facts.dataset.dropped_rows, rows_of(facts.dataset)
-        found.append(
-            f"Data {facts.dataset.path}: {rows}, {facts.dataset.format or 'several formats'}"
-            + (f", {dropped:,} not usable" if dropped else "")
-        )
-        found.extend(f"  {said_problem(problem)}" for problem in facts.dataset.problems)
-    return found
-
-
-def rows_of(data: Dataset) -> str:
-    """Rows of an epoch, and how many there are where those are not the same."""
-    there = data.rows_there
-    if there == data.rows:
-        return counted(data.rows, "row")
-    return f"{counted(data.rows, 'row')} in an epoch, of {there:,} there"
-
-
-def _fit(plan: Plan) -> str:
-    memory = plan.memory
-    spec = plan.spec
-    need = f"{gib(memory.device_bytes)} of {gib(memory.device_budget_bytes)} per rank"
-    unit = "block" if spec.method.stage == "pretrain" else "row"
-    batch = (
-        f"{spec.training.per_device_train_batch_size} × "
-        f"{spec.training.gradient_accumulation_steps} × {spec.parallel.ranks} "
-        f"= {counted(spec.training.effective_batch_size, unit)} a step"
-    )
-    errors = [str(p) for p in plan.problems if p.severity == "error"]
-    if plan.fits and plan.host_unknown:
-        host = f"{gib(memory.host_bytes)} of host memory, which is not known here"
-        return f"unknown whether it fits: it needs {host}; {need} predicted, {batch}"
-    if plan.fits:
-        return f"fits, {need} predicted, {batch}"
-    if errors and memory.fits:
-        return f"no, {errors[0]}"
-    least = "at least " if memory.at_least else ""
-    ways = f"; would fit: {'; or '.join(plan.would_fit)}" if plan.would_fit else ""
-    return f"no, {least}{gib(memory.over_bytes)} over {memory.over_where} ({need}){ways}"
-
-
-def summary(plan: Plan, facts: Facts) -> list[str]:
-    """The chosen plan in few lines, for someone who is asked whether to start it."""
-    steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
-    return [
-        *_subject(facts),
-        f"{plan.title}: {_fit(plan)}, {steps}",
-        *(f"  {line}" for line in plan.why),
-        *warnings(plan),
-    ]
-
-
-def warnings(plan: Plan) -> list[str]:
-    """What is wrong with a plan, a line each."""
-    return [f"({said(p.severity)}) {said_problem(p)}" for p in plan.problems]
-
-
-def detail(plan: Plan, title: str = "Why") -> list[str]:
-    """Everything about a plan: reasons, time, memory, rungs, settings, warnings."""
-    steps = counted(plan.steps, "step") if plan.steps is not None else "steps unknown"
-    return [
-        f"{title} ({steps})",
-        *(line for why in plan.why for line in _wrapped(said(why), "  ", "    ")),
-        *_time(plan),
-        "Predicted memory of one rank",
-        *_memory(plan),
-        *_ladder(plan),
-        "Settings",
-        *(line for decision in plan.decisions for line in _decision(decision)),
-        *(line for text in warnings(plan) for line in _wrapped(text, "", "  ")),
-    ]
-
-
 def _without_fixed(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
     """What the settings that were fixed cost: the plan without them, where it is another one."""
     kept = {k: v for k, v in answers.settings.items() if k not in PLANNED}
@@ -298,9 +167,9 @@ def _without_fixed(plans: Sequence[Plan], facts: Facts, answers: Answers) -> lis
     if not best.fits or best.spec == plans[0].spec:
         return []
     names = ", ".join(name for name in answers.settings if name in PLANNED)
-    spent = _spent(best)
-    text = f"Without {names} fixed: {best.title}, {_fit(best)}{f', {spent}' if spent else ''}"
-    return _wrapped(said(text), "", "  ")
+    takes = spent(best)
+    text = f"Without {names} fixed: {best.title}, {fit(best)}{f', {takes}' if takes else ''}"
+    return within(said(text), "", "  ")
 
 
 def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[str]:
@@ -313,9 +182,9 @@ def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[
         best = made[0]
         if goal == "fastest" != answers.goal and speeds_unknown(made):
             how = how_to_know_speeds(facts.machine)
-            found += _wrapped(f"--goal fastest: {said(f'speeds are unknown; {how}')}", "  ", "    ")
+            found += within(f"--goal fastest: {said(f'speeds are unknown; {how}')}", "  ", "    ")
         elif goal != answers.goal and best.fits and best.title != plans[0].title:
-            found += _wrapped(f"--goal {goal}: {said(best.title)}", "  ", "    ")
+            found += within(f"--goal {goal}: {said(best.title)}", "  ", "    ")
     return [f"Another goal than {answers.goal} would pick", *found] if found else []
 
 
@@ -328,61 +197,4 @@ def _elsewhere(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[st
     need = gib_of(plan.memory.device_bytes, plan.memory.device_budget_bytes)
     title = said(plan.title)
     text = f"Smallest shipped machine that tunes all weights: {name}, {title}, {need} per rank"
-    return _wrapped(said(text), "", "  ")
-
-
-def _time(plan: Plan) -> list[str]:
-    """What a step is spent on, the largest first."""
-    if plan.step_seconds is None:
-        return _wrapped(said(f"Predicted step, unknown: {NO_SPEED}"), "", "  ")
-    terms = sorted(plan.step_terms, key=lambda term: -term[1])
-    shares = [f"{said(name)} {percent(value, plan.step_seconds)}" for name, value in terms]
-    return [f"Predicted step, {duration(plan.step_seconds)}", *_wrapped(", ".join(shares), "  ")]
-
-
-def _memory(plan: Plan) -> list[str]:
-    memory = plan.memory
-    host = f"host, all ranks together: {gib_of(memory.host_bytes, memory.host_budget_bytes)}"
-    disk = f"disk, with all checkpoints: {gib_of(memory.disk_bytes, memory.disk_budget_bytes)}"
-    parts = [
-        f"{said(part.name)}: {gib(part.bytes)} = {said(part.formula)}" for part in memory.parts
-    ]
-    left = [f"not in it: {line}" for line in memory.left_out]
-    peaks = ", ".join(f"{said(name)} {gib(size)}" for name, size in memory.moments)
-    more = [f"tensors at the peak of each moment: {peaks}"] if peaks else []
-    lines = [*parts, *map(said, (*more, host, disk, *left))]
-    return [wrapped for line in lines for wrapped in _wrapped(line, "  ", "    ")]
-
-
-def _ladder(plan: Plan) -> list[str]:
-    """The rungs in a few words each."""
-    if not plan.rungs:
-        return []
-    found = ["If memory runs out after all, in this order"]
-    for number, rung in enumerate(plan.rungs, start=1):
-        exact = "" if number <= plan.exact_rungs else "; the optimizer's states start anew"
-        found += _wrapped(f"{number}. {said(_rung(rung) + exact)}", "  ", "     ")
-    return found
-
-
-def _rung(rung: Spec) -> str:
-    training, parallel = rung.training, rung.parallel
-    again = "recomputing" if training.gradient_checkpointing else "keeping activations"
-    moved = "" if parallel.offload == "none" else f", {parallel.offload} offloaded"
-    return (
-        f"{training.per_device_train_batch_size} × {training.gradient_accumulation_steps}, "
-        f"{again}, {parallel.strategy}{moved}, {training.optim}"
-    )
-
-
-def _decision(decision: Decision) -> list[str]:
-    """A setting with its reason; then what was not chosen, what would change it, who says so."""
-    head = f"{decision.setting} = {setting(decision.value)}: {said(decision.reason)}"
-    others = decision.alternatives
-    more = [f"{said('not')} {setting(other.value)}: {said(other.why_not)}" for other in others]
-    more += [said(f"changes with {decision.changes_with}")] if decision.changes_with else []
-    more += [said(f"source: {decision.source}")] if decision.source else []
-    return [
-        *_wrapped(head, "  ", "    "),
-        *(w for m in more for w in _wrapped(m, "    ", "      ")),
-    ]
+    return within(said(text), "", "  ")

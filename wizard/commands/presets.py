@@ -16,6 +16,7 @@ from wizard.commands import output
 from wizard.commands.terminal import note, print_exactly, print_json, quote, say
 from wizard.language import foreign, said_problem
 from wizard.problem import Problem, ProblemError
+from wizard.wording import setting
 
 HELP = "list, show, save, edit, delete or share presets"
 DESCRIPTION = (
@@ -146,6 +147,9 @@ def _save(args: argparse.Namespace) -> int:
         origin="saved",
     )
     quote(str(save(preset)))
+    if args.from_run is not None:
+        held = ", ".join(f"{key}={setting(value)}" for key, value in preset.settings.items())
+        note(f"it holds what was fixed: {held}; what the planner chose, it chooses anew")
     return 0
 
 

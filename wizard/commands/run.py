@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.events import EXIT_OK
 from wizard import api
 from wizard.answers import Answers
-from wizard.commands import choosing, output, plan
+from wizard.commands import choosing, output, plan, planned
 from wizard.commands.terminal import is_interactive, note, print_json, quote, say
 from wizard.commands.watching import POLL_SECONDS, exit_code, views, watch
 from wizard.dashboard.words import tested
@@ -73,9 +73,9 @@ def plan_and_start(answers: Answers, args: argparse.Namespace) -> int:
         return 0
     chosen = api.best(plans)
     if args.yes or args.write_only:
-        for line in plan.warnings(chosen):
+        for line in planned.warnings(chosen):
             note(line)
-    elif not _agreed(plan.summary(chosen, facts)):
+    elif not _agreed(planned.summary(chosen, facts)):
         note("nothing was started or written")
         return 1
     root = api.runs_root(answers.output)

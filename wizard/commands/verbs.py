@@ -188,7 +188,12 @@ def _machines() -> Machines:
     from wizard.probe import composed
     from wizard.probe.machine import find, shipped
 
-    return Machines(snapshots=tuple(shipped()), devices=composed.names(), find=find)
+    return Machines(
+        snapshots=tuple(shipped()),
+        devices=composed.names(),
+        sold_with=composed.sold_with,
+        find=find,
+    )
 
 
 def run_details(folder: Path) -> dict[str, Any]:

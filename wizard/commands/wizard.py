@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _ask_in_lines(machine: str | None) -> int:
     """The wizard as questions, a line each."""
-    from wizard.commands.plan import detail
+    from wizard.commands.planned import detail
     from wizard.commands.verbs import verbs
     from wizard.commands.watching import watch
     from wizard.prompts.starting import result

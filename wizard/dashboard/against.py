@@ -45,7 +45,8 @@ def summary(state: RunState, name: str, now: float, width: int = 140) -> Content
     if not state.ended and state.step is not None:
         parts.append(f"ETA {wording.duration(state.eta_seconds())}")
     if state.attempt:
-        parts.append(f"attempt {state.attempt}")
+        number = f"attempt {state.attempt}"
+        parts.append(f"resumed: {number}" if state.resumed else number)
     if state.rung:
         parts.append(f"rung {state.rung}")
     word = phase_word(state, now)

@@ -71,7 +71,8 @@ class Draft:
             self.keep("warnings", Note(t=t, rank=failure.rank, text=text))
         self.old_ranks, self.ranks, self._lines, self._numbers = {}, {}, {}, None
         nothing = dict.fromkeys(("step", "failure", "exit_code"))
-        run.update(nothing, attempt=attempt, stale=(), lost=False)
+        resumed = run["exit_code"] is not None  # the launcher tells one only at its own end
+        run.update(nothing, attempt=attempt, resumed=resumed, stale=(), lost=False)
 
     def keep(self, name: str, note: object) -> None:
         """Add a note to those of its kind; the oldest goes when there are too many."""

@@ -19,13 +19,13 @@ STAGES = (
 
 
 def launch_lines(state: RunState, now: float) -> list[str]:
-    """A line for each stage: `x` done, `>` under way, `.` to come."""
+    """A line for each stage: `✓` done, `>` under way, `.` to come."""
     order = [phase for phase, _ in STAGES]
     at = order.index(state.phase) if state.phase in order else -1
     taken = state.stage_seconds(now)
     found = []
     for index, (phase, done) in enumerate(STAGES[:-1]):
-        mark = "x" if index < at else ">" if index == at else "."
+        mark = "✓" if index < at else ">" if index == at else "."
         seconds = wording.duration(taken[phase]) if phase in taken else ""
         there = _ranks_in(state, order[index:]) if index == at else ""
         text = wording.padded(said(done if index < at else phase), 20)

@@ -191,6 +191,8 @@ class Dashboard(Boxes):
         if self._newest.ended != self._told_ended:
             self._told_ended = self._newest.ended
             self.message.hint(against.hint(self._newest, self._run, self.HINT))
+            if self.message.problem is None:
+                self.message.rest()  # what was said of the run before is no longer so
             self.refresh_bindings()
 
     def _now(self) -> float:

@@ -164,6 +164,8 @@ class RunState:
     progress: float | None = None
     """Share of the phase that is done, 0 to 1."""
     attempt: int = 0
+    resumed: bool = False
+    """Whether the attempt before had ended as a whole, so that somebody started this one."""
     rung: int = 0
     world_size: int | None = None
     step: int | None = None

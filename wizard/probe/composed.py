@@ -11,6 +11,7 @@ from wizard.probe import catalog
 from wizard.problem import Problem, ProblemError
 
 PCIE = re.compile(r"PCIe (\d)\.\d x(\d+)")
+SIZE = re.compile(r"\s*(\d{1,4})\s*(?:gi?b?)?\s*", re.IGNORECASE)
 MIB, GB = 1024**2, 10**9
 KINDS = {"NVIDIA": "cuda", "AMD": "rocm", "Huawei": "npu", "Intel": "xpu", "Apple": "mps"}
 UNIFIED = ("NVIDIA GB10", "Orin", "NVIDIA Thor", "Apple")
@@ -54,6 +55,19 @@ def known_name(text: str) -> str | None:
     """The table's name for what a user wrote; None when there is none."""
     row = catalog.accelerator(text)
     return row["name"] if row else by_plain_name().get(plain(text))
+
+
+def sold_with(text: str) -> tuple[str, ...]:
+    """Names of the table that are sold with a memory, as `24`, `24GB` or `24 GiB`; else none."""
+    size = SIZE.fullmatch(text)
+    if size is None:
+        return ()
+    rows = {name: catalog.accelerator(name) for name in names()}
+    return tuple(
+        name
+        for name, row in rows.items()
+        if row and catalog.number(row, "memory_gb") == int(size[1])
+    )
 
 
 def compose(count: int, name: str) -> Facts:

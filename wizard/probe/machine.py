@@ -86,6 +86,9 @@ def find(text: str) -> Facts:
     if found is None:
         raise _unusable("names no machine", repr(text))
     name = composed.known_name(found[2])
+    if name is None and (sized := composed.sold_with(found[2])):
+        many = f"{len(sized)} accelerators are sold with so much memory"
+        raise _unusable(many, repr(text), f"name one: {', '.join(sized[:3])} ...")
     if name is None:
         raise _unknown(text, found[2])
     return composed.compose(int(found[1] or 1), name)

@@ -51,6 +51,9 @@ def read_model(name: str, *, hub: bool = False) -> Model:
         return _from_folder(name, folder.absolute())
     if folder.is_file():
         raise _refused("a file, not a model folder", name, "give the folder with config.json")
+    own = own_folder(name)
+    if own is not None:
+        return _from_folder(str(own), own)
     if not HUB_ID.fullmatch(name):
         raise _refused("no such folder", name, _near_folder(folder))
     cached = cached_folder(name, os.environ)
@@ -61,6 +64,13 @@ def read_model(name: str, *, hub: bool = False) -> Model:
 
         return read_hub_model(name, os.environ)
     return _from_table(name)
+
+
+def own_folder(name: str) -> Path | None:
+    """The folder of a model that this program made or fetched, by its bare name."""
+    folder = paths.cache() / "models" / name
+    bare = name == folder.name and (folder / "config.json").is_file()
+    return folder.absolute() if bare else None
 
 
 def cached_folder(name: str, environment: Mapping[str, str]) -> Path | None:
@@ -329,6 +339,10 @@ def _unknown(name: str) -> ProblemError:
 
 
 def _near_folder(folder: Path) -> str:
+    end = f"/{folder.name.lower()}"
+    called = [known for known in catalog.model_names() if known.lower().endswith(end)]
+    if called:
+        return f"did you mean {called[0]}, as hubs call it?"
     try:
         siblings = [p.name for p in folder.parent.iterdir() if p.is_dir()]
     except OSError:

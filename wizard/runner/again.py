@@ -34,6 +34,16 @@ def answers_of(folder: Path) -> Answers:
     return Answers(model=spec.model.model, data=spec.data.data, settings=_checked(fixed))
 
 
+def differing(spec: Spec, now: Spec) -> dict[str, Any]:
+    """Settings of a run that a plan made now has otherwise; those without a value are left out."""
+    planned = settings_of(now)
+    return {
+        key: value
+        for key, value in settings_of(spec).items()
+        if key not in NOT_KEPT and value is not None and planned[key] != value
+    }
+
+
 def _refuse_foreign_code(spec: Spec, folder: Path) -> None:
     """Code that another user's run names is not run by planning that run again.
 

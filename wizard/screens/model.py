@@ -55,7 +55,7 @@ class ModelVerbs:
     read_hub: Callable[[str], Model]
     """Hub id → its facts, asked of the hub."""
     fit: Callable[[Model], str]
-    """How the best plan for this machine fits: `yes`, `tight`, `no`, `unknown`."""
+    """How it fits this machine in the roomiest way: `yes`, `tight`, `no`, `unknown`."""
     offline: str = ""
     """Why the hub is not asked; empty where it may be."""
 
@@ -68,8 +68,9 @@ class ModelPage(Page[Model]):
     QUESTION = "Which model? Type to search, or a folder, or a hub id."
     HINT = "Enter takes the marked model; a name that is not listed is read first."
     HELP_TEXT = (
-        "fit: whether the best plan on this machine keeps to its memory, for rows of 2,048 tokens; "
-        "`tight` leaves less than 5 % free. lock: the hub wants a token (HF_TOKEN) for it. here: "
+        "fit: whether a way to train keeps to this machine's memory, with one row of 2,048 tokens "
+        "at once; `ok` leaves 5 % free or more, `tight` less. lock: the hub wants a token "
+        "(HF_TOKEN) for it. here: "
         "it is on this machine; others are fetched when the run starts, and the revision is "
         "recorded. A folder holds config.json, the weights (safetensors) and the tokenizer. "
         "Weights in pickle files are not loaded, and quantised ones cannot be trained: method "

@@ -66,17 +66,17 @@ def _page_about_facts(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
 
 
 def _model_page(walk: Walk, verbs: Verbs) -> Page[Any]:
-    from wizard.modelcard import nominal_answers, nominal_rows
+    from wizard.modelcard import least_answers, nominal_rows
     from wizard.screens.model import ModelPage, ModelVerbs
-    from wizard.widgets.memory import fit_word
+    from wizard.widgets.memory import best_fit
 
     facts, answers = walk.facts, walk.answers
 
     def fit(model: Model) -> str:
-        """How the best plan for this machine fits, for rows of a usual length."""
+        """Whether this machine has room for it in any way, for a row of a usual length at once."""
         assert facts is not None, "a model is chosen after the machine was probed"
         usual = replace(facts, model=model, dataset=nominal_rows())
-        return fit_word(verbs.plans(usual, nominal_answers(answers, model))[0])
+        return best_fit(verbs.plans(usual, least_answers(answers, model)))
 
     return ModelPage(
         ModelVerbs(

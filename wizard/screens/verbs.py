@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -48,6 +48,8 @@ class Machines:
     """Whole machines that were recorded."""
     devices: tuple[str, ...]
     """Accelerators of the table, to which a count is put."""
+    sold_with: Callable[[str], Sequence[str]]
+    """A memory, as `24` or `24 GB` → the accelerators of the table that are sold with it."""
     find: Callable[[str], Facts]
     """A name, or count and name → its facts; raises ProblemError for one that is not known."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wizard import wording
@@ -33,6 +34,12 @@ def fit_word(plan: Plan) -> str:
         return wording.UNKNOWN
     free = memory.device_budget_bytes - memory.device_bytes
     return "tight" if free < TIGHT_SHARE * memory.device_budget_bytes else "yes"
+
+
+def best_fit(plans: Sequence[Plan]) -> str:
+    """How the roomiest plan fits: a smaller model of a kind never fits worse than a larger one."""
+    words = {fit_word(plan) for plan in plans}
+    return next((word for word in ("yes", wording.UNKNOWN, "tight") if word in words), "no")
 
 
 def margin(plan: Plan) -> str:

@@ -73,12 +73,15 @@ class Picker(ModalScreen[str | None], OneFrame):
         *,
         hint: str,
         detail: Callable[[str], Content] | None = None,
+        empty: str = "Nothing in this list holds these words.",
     ) -> None:
+        """`empty` is said where nothing matches."""
         super().__init__()
         self._heading = title
         self._find = find
         self._hint = hint
         self._detail = detail
+        self._empty = empty
         self._found: Sequence[Choice] = ()
 
     def compose(self) -> ComposeResult:
@@ -137,4 +140,7 @@ class Picker(ModalScreen[str | None], OneFrame):
     def _offer(self, typed: str) -> None:
         self._found = self._find(typed)
         self.query_one(Rows).show([choice.line for choice in self._found])
-        self.query_one("#detail").set_class(bool(self._found and self._detail), "-some")
+        detail = self.query_one("#detail", Panel)
+        detail.set_class(not self._found or self._detail is not None, "-some")
+        if not self._found:
+            detail.show(Content(said(self._empty)))
