@@ -20,14 +20,23 @@ def leave_out(name: str) -> None:
 
 
 def only_tokenizers() -> None:
-    """Text becomes tokens without torch: transformers loads it for everything else."""
+    """Text becomes tokens without torch: transformers loads it for everything else.
+
+    It keeps in mind that there is none; others, such as `datasets`, find it as ever.
+    """
+    if "torch" in sys.modules:
+        return
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # that there is no torch
     leave_out("torch")
+    try:
+        from transformers import AutoTokenizer  # noqa: F401
+    finally:
+        del sys.modules["torch"]
 
 
 def runs_own_code(spec: Spec) -> bool:
     """Whether code of the user's or the model's runs, which may load what it likes."""
-    return bool(spec.plugins.named)
+    return bool(spec.plugins.named) or spec.model.trust_remote_code
 
 
 def only_what_trains(spec: Spec, model: Path) -> None:
@@ -35,5 +44,7 @@ def only_what_trains(spec: Spec, model: Path) -> None:
     quantized = spec.method.method == "qlora" or "quantization_config" in read_json(
         model / "config.json"
     )
-    if not (quantized or spec.training.optim in BITSANDBYTES or runs_own_code(spec)):
+    # TRL's offloading looks whether it was loaded, not whether it is there.
+    asked = spec.training.optim in BITSANDBYTES or spec.training.activation_offloading
+    if not (quantized or asked or runs_own_code(spec)):
         leave_out("bitsandbytes")

@@ -73,6 +73,7 @@ def test_data_is_prepared_without_torch_in_memory_that_does_not_grow_with_rows(
         ({}, {}, True),
         ({"method": {"method": "qlora"}}, {}, False),
         ({"training": {"effective_batch_size": 1, "optim": "adamw_bnb_8bit"}}, {}, False),
+        ({"training": {"effective_batch_size": 1, "activation_offloading": True}}, {}, False),
         ({"plugins": {"callback": "mine.py:Mine"}}, {}, False),
         ({}, {"quantization_config": {"quant_method": "bitsandbytes"}}, False),
     ],
