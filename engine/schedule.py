@@ -35,12 +35,11 @@ def uneven_epoch(spec: Spec, rows: int) -> str | None:
     if ranks == 1 or not repeated or total_steps(spec, rows) < steps_per_epoch(spec, rows):
         return None
     effective = spec.training.effective_batch_size
-    unit = "packs" if spec.data.packing else "rows"
+    read = f"{rows} packs" if spec.data.packing else f"{rows} rows"
     last = (rows + repeated) % effective or effective
     return (
-        f"{rows} {unit} do not divide evenly among {ranks} ranks × {at_once}: the last step of "
-        f"each epoch has {last} {unit} (others {effective}), {repeated} of them repeated from "
-        "its start"
+        f"{read} do not divide evenly among {ranks} ranks × {at_once}: the last step of each "
+        f"epoch has {last} (others {effective}), {repeated} of them repeated from its start"
     )
 
 

@@ -174,7 +174,7 @@ def test_the_rows_that_fill_up_an_epoch_are_counted_as_the_library_repeats_them(
         said = uneven_epoch(spec, rows)
         assert (said is None) == (seen == rows)
         if said is not None:
-            assert f" {seen % 8 or 8} rows (others 8), {seen - rows} of them" in said
+            assert f" {seen % 8 or 8} (others 8), {seen - rows} of them" in said
 
 
 def test_only_complete_checkpoints_count_as_kept(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from wizard.answers import Answers, Goal
 from wizard.commands import choosing, output
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Dataset, Facts
-from wizard.language import said, said_problem
+from wizard.language import joined, mark, said, said_problem
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting, wrapped
 
@@ -320,18 +320,19 @@ def _time(plan: Plan) -> list[str]:
         return []
     terms = sorted(plan.step_terms, key=lambda term: -term[1])
     shares = [f"{said(name)} {percent(value, plan.step_seconds)}" for name, value in terms]
-    return [f"Predicted step, {duration(plan.step_seconds)}", *_wrapped(", ".join(shares), "  ")]
+    return [f"Predicted step, {duration(plan.step_seconds)}", *_wrapped(joined(shares), "  ")]
 
 
 def _memory(plan: Plan) -> list[str]:
     memory = plan.memory
     host = f"host, all ranks together: {gib_of(memory.host_bytes, memory.host_budget_bytes)}"
     disk = f"disk, with all checkpoints: {gib_of(memory.disk_bytes, memory.disk_budget_bytes)}"
+    colon = mark(": ")
     parts = [
-        f"{said(part.name)}: {gib(part.bytes)} = {said(part.formula)}" for part in memory.parts
+        f"{said(part.name)}{colon}{gib(part.bytes)} = {said(part.formula)}" for part in memory.parts
     ]
     left = [f"not in it: {line}" for line in memory.left_out]
-    peaks = ", ".join(f"{said(name)} {gib(size)}" for name, size in memory.moments)
+    peaks = joined(f"{said(name)} {gib(size)}" for name, size in memory.moments)
     more = [f"tensors at the peak of each moment: {peaks}"] if peaks else []
     lines = [*parts, *map(said, (*more, host, disk, *left))]
     return [wrapped for line in lines for wrapped in _wrapped(line, "  ", "    ")]
@@ -360,9 +361,9 @@ def _rung(rung: Spec) -> str:
 
 def _decision(decision: Decision) -> list[str]:
     """A setting with its reason; then what was not chosen, what would change it, who says so."""
-    head = f"{decision.setting} = {setting(decision.value)}: {said(decision.reason)}"
-    others = decision.alternatives
-    more = [f"{said('not')} {setting(other.value)}: {said(other.why_not)}" for other in others]
+    others, colon = decision.alternatives, mark(": ")
+    head = f"{decision.setting} = {setting(decision.value)}{colon}{said(decision.reason)}"
+    more = [f"{said('not')} {setting(other.value)}{colon}{said(other.why_not)}" for other in others]
     more += [said(f"changes with {decision.changes_with}")] if decision.changes_with else []
     more += [said(f"source: {decision.source}")] if decision.source else []
     return [

@@ -10,6 +10,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input, Static
@@ -208,9 +209,9 @@ class Dashboard(Boxes):
             if self._replay
             else against.progress(state, now, width - 2)
         )
-        self.show("#progress", line)
+        self.show("#progress", Content(line))
         situation = "" if self._replay else against.situation(state, now)
-        self.show("#situation", wording.one_line(said(situation)))
+        self.show("#situation", Content(wording.one_line(situation)))
         self.query_one("#situation").display = bool(situation)
 
     def watch_picked(self) -> None:

@@ -12,7 +12,7 @@ from wizard import wording
 from wizard.dashboard.finding import Finding
 from wizard.dashboard.state import Failure, RunState
 from wizard.dashboard.view import View
-from wizard.language import foreign
+from wizard.language import foreign, said
 
 SCHEMA = 1
 WORDS = {"error": "FAIL", "warning": "(!)", "info": "note"}
@@ -100,8 +100,8 @@ def news(before: RunState, now: RunState) -> Iterator[str]:
 
 
 def finding_line(finding: Finding) -> str:
-    """A finding with its gravity as a word."""
-    return f"{WORDS[finding.severity]} {finding.line()}"
+    """A finding with its gravity as a word, for `said`."""
+    return foreign(f"{said(WORDS[finding.severity])} {said(finding.line())}")
 
 
 def step_line(state: RunState) -> str:
