@@ -301,3 +301,13 @@ def test_cut_text_takes_no_more_cells_than_there_are(text: str, width: int) -> N
 def test_fragments_are_words_that_nobody_is_called() -> None:
     words = {entry.msgid for entry in entries("zh_CN") if entry.msgctxt == FRAGMENT}
     assert not words & {"Data", "Model", "Plan", "run", "data", "model", "plan"}
+
+
+def test_words_of_the_field_are_explained_in_every_language(chinese: None) -> None:
+    from wizard.glossary import GLOSSARY, glossary
+
+    told = glossary().split("\n")[1:]
+    assert len(told) == len(GLOSSARY)
+    for word, line in zip(GLOSSARY, told, strict=True):
+        assert line.startswith(f"{word}：")
+        assert CHINESE.search(line)

@@ -30,6 +30,7 @@ from wizard.dashboard.ranks import ORDERS, RankTable, ordered
 from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
 from wizard.dashboard.view import Replay, View, view_of
+from wizard.glossary import defined
 from wizard.language import said
 from wizard.problem import Problem
 from wizard.steps import Step
@@ -271,7 +272,7 @@ class Dashboard(Boxes):
         """The text, and what the columns shown here mean."""
         shown = Shown(state=self.state, shares=self.view.shares)
         columns = rank_columns(shown, self.size.width, ordered(shown, ORDERS[0])[:12])
-        meanings = [f"{said(c.column.title)}: {said(c.meaning)}" for c in columns if c.meaning]
+        meanings = defined((c.column.title, c.meaning) for c in columns if c.meaning)
         return "\n".join([said(self.HELP_TEXT), "", *meanings])
 
     def action_ranks(self, rows: int) -> None:
