@@ -131,7 +131,7 @@ FRAGMENTS = tuple(_FRAGMENTS.split())
 TITLES = ("error",)
 """Titles of columns that elsewhere are another word."""
 _NOUNS = """
-row step device rank checkpoint setting token warning layer file pack
+row step device rank checkpoint setting token warning layer file pack run
 """
 NOUNS = (*_NOUNS.split(), "CPU rank")
 OF_LIBRARIES = (
