@@ -311,3 +311,16 @@ def test_words_of_the_field_are_explained_in_every_language(chinese: None) -> No
     for word, line in zip(GLOSSARY, told, strict=True):
         assert line.startswith(f"{word}：")
         assert CHINESE.search(line)
+
+
+COMMAND_OF_README = re.compile(r"^(?:tunewright|\./install\.sh)[^#\n]*", re.MULTILINE)
+
+
+def test_the_chinese_readme_gives_commands_of_the_english_one() -> None:
+    root = CATALOGUES.parents[1]
+    theirs, ours = (
+        [one.strip() for one in COMMAND_OF_README.findall((root / name).read_text("utf-8"))]
+        for name in ("README.md", "README.zh_CN.md")
+    )
+    assert len(ours) > 10
+    assert {*ours} <= {*theirs}
