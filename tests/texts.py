@@ -128,6 +128,8 @@ inputs allocator context logits process weights gradients activations adapter lo
 """
 FRAGMENTS = tuple(_FRAGMENTS.split())
 """Words that are ours wherever they stand alone for a value."""
+SHORT = ("line {0}", "row {0}", "at least {0}", "or {0}", "Full {0}")
+"""Texts put together where they are not read as one."""
 TITLES = ("error",)
 """Titles of columns that elsewhere are another word."""
 _NOUNS = """
@@ -169,6 +171,14 @@ OF_LIBRARIES = (
     "input should be less than {0}",
     "input should be less than or equal to {0}",
     "input should be {0}",
+    # json, of a line that is none
+    "Expecting ',' delimiter",
+    "Expecting ':' delimiter",
+    "Expecting value",
+    "Expecting property name enclosed in double quotes",
+    "Unterminated string starting at",
+    "Extra data",
+    "Invalid control character at",
     # Textual's palette
     "Open the command palette",
     "Search for commands…",
@@ -212,7 +222,7 @@ def texts() -> list[Text]:
         found[f"{TITLE}\4{word}"] = Text(word, {"tests/texts.py"}, context=TITLE)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
-    for english in ("line {0}", "row {0}", "at least {0}", "or {0}", "Full {0}"):
+    for english in SHORT:
         keep(english, "tests/texts.py")
     for module in _modules():
         for english in of_module(module):

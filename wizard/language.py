@@ -42,7 +42,7 @@ NUMBER = re.compile(r"[-+~]?\d")
 COUNT = re.compile(r"\{0\} [A-Za-z ]+$")
 QUANTITY = re.compile(r"\(?[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}\)?")
 IDEOGRAPHS_APART = re.compile("^[\u4e00-\u9fff] [\u4e00-\u9fff]$")
-MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9-]|[A-Za-z0-9%][\u4e00-\u9fff])$")
 AND = " and "
 NAME = re.compile(r"--[\w-]+|\w*[_\d]\w*")
 """An option, a setting or a number: what is listed with `and` between."""
@@ -213,7 +213,7 @@ class Catalogue:
 
     def _is_number(self, value: str) -> bool:
         """Whether things are counted by it: digits, or a word of ours such as `no`."""
-        return bool(NUMBER.match(value)) or value in self.whole
+        return bool(NUMBER.match(value)) or value in self.fragments
 
     def _listed(self, text: str) -> str | None:
         """Names with `and` between them; None for what is no such list."""

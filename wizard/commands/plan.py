@@ -12,7 +12,7 @@ from wizard.answers import Answers, Goal
 from wizard.commands import choosing, output
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Dataset, Facts
-from wizard.language import joined, mark, said, said_problem
+from wizard.language import foreign, joined, mark, said, said_problem
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, duration, gib, gib_of, one_line, percent, setting, wrapped
 
@@ -170,7 +170,7 @@ def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> l
 
 def _row(number: int, plan: Plan) -> list[str]:
     """A plan in two lines: what it is, and what it needs or lacks; its time where it is known."""
-    found = [f"{number:2}. {plan.title}", *_wrapped(said(_fit(plan)), "    ")]
+    found = [foreign(f"{number:2}. {said(plan.title)}"), *_wrapped(said(_fit(plan)), "    ")]
     spent = _spent(plan)
     return [*found, *_wrapped(said(spent), "    ")] if plan.fits and spent else found
 

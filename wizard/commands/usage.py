@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
             message = self._no_choice(choice["name"], choice["given"])
         for theirs, ours in PLAINER:
             message = theirs.sub(ours, message)
-        told = _shown(said(f"{message} (`{self.prog} --help` says more)"))
+        told = _shown(said(f"{message} (`{foreign(self.prog)} --help` says more)"))
         self.exit(2, f"{self.prog}: {told}\n")
 
     def _no_choice(self, name: str, given: str) -> str:
