@@ -38,9 +38,14 @@ WEAK_LETTERS, STRONG_MARKS = 10, 3
 
 PLACE = re.compile(r"\{(\d+)\}")
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+NUMBER = re.compile(r"[-+~]?\d")
+COUNT = re.compile(r"\{0\} [A-Za-z ]+$")
 QUANTITY = re.compile(r"\(?[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}\)?")
 IDEOGRAPHS_APART = re.compile("^[\u4e00-\u9fff] [\u4e00-\u9fff]$")
-MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9-]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+AND = " and "
+NAME = re.compile(r"--[\w-]+|\w*[_\d]\w*")
+"""An option, a setting or a number: what is listed with `and` between."""
 BEGIN, END = "\ufdd0", "\ufdd1"
 """Around what is foreign: no characters, and in no text."""
 MARKED = re.compile(f"[{BEGIN}{END}]")
@@ -60,6 +65,8 @@ class Template:
     literals: tuple[str, ...]
     said: str
     weak: bool
+    counts: bool = False
+    """A number of things: what stands for the number is one."""
 
     @property
     def weight(self) -> int:
@@ -120,7 +127,8 @@ class Catalogue:
                 if not translated:
                     continue
                 if PLACE.search(english):
-                    template = _template(english, translated)
+                    counts = bool(entry.msgid_plural and COUNT.match(english))
+                    template = _template(english, translated, counts=counts)
                     if not template.weak or translated != english:
                         templates.append((english, template))
                     continue
@@ -160,6 +168,8 @@ class Catalogue:
         before, core, after = EDGES.fullmatch(text).groups()  # type: ignore[union-attr]
         if core in self.fragments:
             return self.mark(before) + self.whole[core] + self.mark(after)
+        if (listed := self._listed(core)) is not None:
+            return before + listed + after
         return self.said(text) if WORDS_APART.search(core) else text
 
     def _with_values(self, text: str) -> str | None:
@@ -176,6 +186,8 @@ class Catalogue:
         for template in best:
             for values in sorted(template.values(text), key=_joints):
                 known = [self.value(value) for value in values]
+                if template.counts and not self._is_number(values[0]):
+                    continue
                 if not template.weak or all(map(self._is_plain, values)):
                     return _filled(template.said, known)
         return None
@@ -199,15 +211,26 @@ class Catalogue:
         english = " ".join(pieces[::2])
         return told if _english_left(told) < _english_left(english) else None
 
+    def _is_number(self, value: str) -> bool:
+        """Whether things are counted by it: digits, or a word of ours such as `no`."""
+        return bool(NUMBER.match(value)) or value in self.fragments
+
+    def _listed(self, text: str) -> str | None:
+        """Names with `and` between them; None for what is no such list."""
+        named = text.split(AND)
+        if len(named) < 2 or not all(NAME.fullmatch(one) or one in self.whole for one in named):
+            return None
+        return self.mark(AND).join(self.whole.get(one, one) for one in named)
+
     def _is_plain(self, value: str) -> bool:
         """Whether a value is a number, one word, or a text of ours: no part of another sentence."""
         stripped = value.strip()
-        if value != value.rstrip():
+        if value != value.rstrip(" ,;:"):
             return False
         if QUANTITY.fullmatch(stripped) or stripped in self.fragments - ANSWERS:
             return True
         if WORDS_APART.search(stripped) or PROSE.fullmatch(stripped):
-            return self._as_one(value) is not None
+            return (self._listed(value) or self._as_one(value)) is not None
         return True
 
     def mark(self, mark: str) -> str:
@@ -237,7 +260,7 @@ def _without_edges(text: str) -> list[tuple[str, str, str]]:
     return sorted(found, key=lambda parts: parts[1].count("(") != parts[1].count(")"))
 
 
-def _template(english: str, translated: str) -> Template:
+def _template(english: str, translated: str, *, counts: bool) -> Template:
     """Values are numbered by their place in the English text, in its order."""
     literals = tuple(PLACE.split(english)[::2])
     order = {number: str(at) for at, number in enumerate(PLACE.findall(english))}
@@ -245,7 +268,7 @@ def _template(english: str, translated: str) -> Template:
     words = WORD.findall(" ".join(literals))
     marks = sum(literal.count(mark) for literal in literals for mark in ",;:()")
     weak = marks < STRONG_MARKS and (sum(map(len, words)) < WEAK_LETTERS or len(words) < 2)
-    return Template(literals=literals, said=translated, weak=weak)
+    return Template(literals=literals, said=translated, weak=weak, counts=counts)
 
 
 def _by_rarest_word(
@@ -347,6 +370,16 @@ def _apart(text: str, translated: Callable[[str], str] | None) -> str:
     numbers = iter(range(len(values)))
     hidden = FOREIGN.sub(lambda _: f"{BEGIN}{next(numbers)}{END}", text)
     return _filled(translated(hidden), values, HIDDEN)
+
+
+def mark(mark: str) -> str:
+    """Punctuation as the language writes it: `, ` or `.`."""
+    return mark if _catalogue is None else _catalogue.mark(mark)
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Texts in the reader's language with commas between them."""
+    return mark(", ").join(texts)
 
 
 def said_problem(problem: Problem) -> str:

@@ -190,7 +190,7 @@ def _lengths(report: Mapping[str, Any]) -> list[str]:
     spread = ", ".join(f"{name} {value:,}" for name, value in report["whole_lengths"].items())
     learnt, total = report["trained_tokens"], report["total_tokens"]
     return [
-        f"lengths in tokens before any cut: {spread}",
+        f"lengths in tokens before any cut: {foreign(spread)}",
         *bars,
         f"learnt: {learnt:,} of {total:,} tokens ({100 * learnt / total:.1f} %)",
         *_covering(report),

@@ -33,7 +33,7 @@ def findings_text(findings: Sequence[Finding]) -> Content:
         return Content(said("ok: no finding"))
     parts: list[Content] = []
     for finding in findings:
-        word = WORDS[finding.severity]
+        word = said(WORDS[finding.severity])
         lines = [
             Content.assemble((word, COLOURS[finding.severity]), f" {_one(said(finding.what))}")
         ]

@@ -12,7 +12,7 @@ from wizard import wording
 from wizard.dashboard.finding import Finding
 from wizard.dashboard.state import Failure, RunState
 from wizard.dashboard.view import View
-from wizard.language import foreign
+from wizard.language import foreign, mark, said
 
 SCHEMA = 1
 WORDS = {"error": "FAIL", "warning": "(!)", "info": "note"}
@@ -101,8 +101,15 @@ def news(before: RunState, now: RunState) -> Iterator[str]:
 
 
 def finding_line(finding: Finding) -> str:
-    """A finding with its gravity as a word."""
-    return f"{WORDS[finding.severity]} {finding.line()}"
+    """A finding with its gravity as a word, for `said`."""
+    return foreign(f"{said(WORDS[finding.severity])} {said_finding(finding)}")
+
+
+def said_finding(finding: Finding) -> str:
+    """All of a finding as one line, in the reader's language."""
+    text = said(finding.what) + mark(": ") + said(finding.evidence)
+    text += mark("; ") + said(f"likely {finding.cause}") if finding.cause else ""
+    return text + (mark(". ") + said(f"To fix: {finding.fix}") if finding.fix else "")
 
 
 def step_line(state: RunState) -> str:

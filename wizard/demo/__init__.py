@@ -158,7 +158,7 @@ def make_run(model: Path, name: str, author: str, output: str | None, say: Say) 
     )
     plans = api.make_plans(facts, wanted)
     plan = api.best(plans)
-    say(f"plan: {plan.title}, {plan.steps} steps")
+    say(f"The plan is {plan.title}, in {plan.steps} steps.")
     return api.write_run(plans, plan, facts, api.run_name(plan, root), root)
 
 

@@ -36,9 +36,9 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield f"  {foreign(question)}"
         yield f"    before  {_quoted(before)}"
         yield f"    after   {_quoted(outcome.after.get(question, ''))}"
-    yield from ("", "Loss")
+    yield from ("", said("Loss"))
     yield from loss_chart(outcome.losses)
-    yield from ("", "Time")
+    yield from ("", said("Time"))
     for stage, seconds in outcome.seconds.items():
         yield f"  {wording.padded(said(stage), 18)} {wording.duration(seconds):>7}"
     together = wording.duration(sum(outcome.seconds.values()))

@@ -8,7 +8,7 @@ from typing import Any
 
 from wizard import modelcard, overview, wording
 from wizard.facts import Dataset, Device, Facts, KnownModel, Model
-from wizard.language import foreign, said, said_value
+from wizard.language import foreign, mark, said, said_value
 from wizard.problem import Problem, ProblemError
 from wizard.prompts.talk import Talk
 from wizard.screens.verbs import Verbs
@@ -99,7 +99,7 @@ def model(walk: Walk, verbs: Verbs, talk: Talk) -> Model:
             offered = list(matching(known, name))[:LISTED]
             continue
         for label, value in modelcard.describe(found):
-            talk.say(f"{said(label)}: {said_value(value)}")
+            talk.say(f"{said(label)}{mark(': ')}{said_value(value)}")
         wrong = modelcard.untrainable(found)
         if wrong is not None:
             talk.refuse(wrong)

@@ -14,7 +14,7 @@ from wizard.dashboard.fields import number
 from wizard.dashboard.finding import Finding
 from wizard.dashboard.state import RankState, RunState
 from wizard.dashboard.view import View
-from wizard.dashboard.words import failure_words
+from wizard.dashboard.words import failure_words, said_finding
 from wizard.language import said, said_title, said_value, used
 from wizard.report.plots import plot
 
@@ -159,7 +159,7 @@ def _curve(rows: Sequence[Any], name: str, unit: float = 1) -> list[tuple[float,
 def _findings(findings: Sequence[Finding]) -> str:
     lines = [
         f'<tr><td class="{finding.severity}">{_text(said(finding.severity))}</td>'
-        f"<td>{_text(said(finding.line()))}</td></tr>"
+        f"<td>{_text(said_finding(finding))}</td></tr>"
         for finding in findings
     ]
     text = (

@@ -18,6 +18,7 @@ from textual.widgets import Input
 from wizard import wording
 from wizard.answers import Answers
 from wizard.facts import Facts
+from wizard.glossary import glossary
 from wizard.language import said
 from wizard.presets import TEXTS
 from wizard.problem import Problem
@@ -151,11 +152,12 @@ class TunePage(Page[Chosen]):
     def help_text(self) -> str:
         """The setting at hand, then the page."""
         field = self._focused_field()
-        return (
-            f"{self._about(field.setting).plain}\n\n{said(self.HELP_TEXT)}"
-            if field
-            else self.HELP_TEXT
-        )
+        here = [self._about(field.setting).plain] if field else []
+        return "\n\n".join([*here, said(self.HELP_TEXT)])
+
+    def help_words(self) -> str:
+        """What settings are about."""
+        return glossary()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Where text is typed, letters are text."""

@@ -341,7 +341,8 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
             for active in self.active_bindings.values()
             if active.binding.tooltip
         ]
-        self.app.push_screen(Help(self.QUESTION or self.PLACE, self.help_text(), keys_once(shown)))
+        title = self.QUESTION or self.PLACE
+        self.app.push_screen(Help(title, self.help_text(), keys_once(shown), self.help_words()))
 
     def action_explain_while_typing(self) -> None:
         """The same, by the key that no field takes."""
@@ -352,6 +353,10 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         focused = self.focused.id if self.focused is not None else None
         here = said(self.HELP_ON.get(focused or "", ""))
         return f"{here}\n\n{said(self.HELP_TEXT)}" if here else said(self.HELP_TEXT)
+
+    def help_words(self) -> str:
+        """Words that the page uses, explained below its keys; most pages need none."""
+        return ""
 
     def show(self, selector: str, content: Content | str) -> None:
         """Replace the text of one Static, if it changed; what others wrote comes as Content."""
