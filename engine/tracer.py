@@ -67,11 +67,11 @@ class Tracer(TorchDispatchMode):  # type: ignore[misc]
                 self._note(0)
             return result
 
-        torch.UntypedStorage.resize_ = counted  # type: ignore[method-assign, assignment]
+        torch.UntypedStorage.resize_ = counted
         try:
             yield
         finally:
-            torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
+            torch.UntypedStorage.resize_ = resize
 
     def hold(self, tensor: torch.Tensor | None) -> None:
         """Count a tensor that was there before the step."""

@@ -157,10 +157,10 @@ WIDE = {"hidden_size": 512, "intermediate_size": 1408, "vocab_size": 512, "num_h
 @pytest.mark.parametrize(
     ("family", "method", "ranks", "sizes"),
     [
-        ("Llama", "full", 8, {}),
+        pytest.param("Llama", "full", 8, {}, marks=pytest.mark.slow),
         ("Llama", "full", 8, WIDE),
         ("Llama", "lora", 8, WIDE),
-        ("Qwen3", "full", 4, {"tie_word_embeddings": True}),
+        pytest.param("Qwen3", "full", 4, {"tie_word_embeddings": True}, marks=pytest.mark.slow),
         ("Qwen3", "qlora", 4, {}),
     ],
 )
