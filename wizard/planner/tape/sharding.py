@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from wizard.planner.tape.experts import expert_factors, expert_sizes
 from wizard.planner.tape.layers import matrix_widths
 from wizard.planner.tape.setup import DTYPE_BYTES, Setup
-from wizard.planner.tape.states import States, states
+from wizard.planner.tape.states import States
 from wizard.planner.tape.step import EMBEDDING, HEAD, TOP
 
 MASTER = 4
@@ -83,7 +83,7 @@ def gathered(setup: Setup, states: States, region: int, *, backward: bool) -> in
     if setup.strategy == "fsdp1":
         return _gathered_fsdp1(setup, region, backward=backward)
     if setup.strategy == "fsdp2":
-        return _gathered_fsdp2(setup, region, backward=backward)
+        return _gathered_fsdp2(setup, states, region, backward=backward)
     return 0
 
 
@@ -271,14 +271,14 @@ def _gathered_fsdp1(setup: Setup, region: int, *, backward: bool) -> int:
     return root + (2 * unit if region != EMBEDDING else 0)
 
 
-def _gathered_fsdp2(setup: Setup, region: int, *, backward: bool) -> int:
+def _gathered_fsdp2(setup: Setup, states: States, region: int, *, backward: bool) -> int:
     """A unit's weights, and what was gathered to unpack them; as traced on `fully_shard`.
 
     In forward that buffer stays until the next unit is unpacked, in backward the next one is
     already gathered. Final norm and trained head are one unit; beside an adapter TRL's loss gathers
     the head itself.
     """
-    unit, words = _unpacked(setup), head_bytes(setup)
+    unit, words = _unpacked(setup, states), head_bytes(setup)
     trained = setup.method == "full"
     if not backward:
         head = 2 * words if trained else words + unit
@@ -291,15 +291,14 @@ def _gathered_fsdp2(setup: Setup, region: int, *, backward: bool) -> int:
     return 2 * unit + (2 * (words if region == TOP else unit) if trained else 0)
 
 
-def _unpacked(setup: Setup) -> int:
+def _unpacked(setup: Setup, states: States) -> int:
     """Bytes of one layer as FSDP2 gathers it, with its adapter."""
     if setup.method == "full":
         return _unit(setup)
-    layers = setup.block.layers
-    return _unit(setup) + states(setup).trainable // layers * _computes(setup)
+    return _unit(setup) + states.trainable // setup.block.layers * _computes(setup)
 
 
-def unpacked_fsdp2(setup: Setup) -> int:
+def unpacked_fsdp2(setup: Setup, states: States) -> int:
     """What is gathered while a layer, or the head, is unpacked in forward, and the one before."""
-    unit = _unpacked(setup)
+    unit = _unpacked(setup, states)
     return max(3 * unit, 2 * head_bytes(setup) + unit)

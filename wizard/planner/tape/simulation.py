@@ -101,7 +101,7 @@ def _components(
 def _unpacking(setup: Setup, found: States, held: Share, recording: Recording) -> Components:
     """The last layer's weights when they are unpacked, beside what all before it keep."""
     kept = recording.by_kind[FORWARD + MIDDLE][ACTIVATIONS]
-    now = {"gathered weights": unpacked_fsdp2(setup), "gradients": held.early}
+    now = {"gathered weights": unpacked_fsdp2(setup, found), "gradients": held.early}
     return {**_held(found, held), **now, KINDS[ACTIVATIONS]: kept}
 
 
