@@ -7,12 +7,14 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wizard import api, paths, session
 from wizard.answers import Answers, Preset
+from wizard.commands.terminal import ask
 from wizard.problem import Problem, ProblemError
 from wizard.screens.verbs import DataPreview, Machines, Verbs
 
@@ -72,6 +74,7 @@ def verbs(machine: str | None = None) -> Verbs:
         follow=Follower,
         stop=lambda folder, now: stop.now(folder) if now else stop.request(folder),
         run_details=run_details,
+        chat=chat,
         read_log=lambda folder, rank: tail(folder, rank, LOG_LINES),
         replay=frames,
         keep_picture=keep_new,
@@ -158,6 +161,14 @@ def edit(path: Path, line: int) -> None:
         what = f"no editor: {error.strerror}"
         fix = "EDITOR names one"
         raise ProblemError(Problem(what=what, where=shlex.join(words), fix=fix)) from None
+
+
+def chat(folder: Path) -> None:
+    """Talk to the model of a run in this terminal, as the command does."""
+    done = subprocess.run([sys.executable, "-P", "-m", "wizard", "chat", str(folder)], check=False)
+    if done.returncode:
+        with contextlib.suppress(EOFError, KeyboardInterrupt):
+            ask("Enter goes back to the page. ")  # what went wrong can be read until then
 
 
 def _launch(folder: Path, machine: str | None, *, smoke: bool) -> None:

@@ -104,6 +104,8 @@ class Verbs:
     """Ask a run to save and stop; with True, stop its processes now."""
     run_details: Callable[[Path], Mapping[str, Any]]
     """Run folder → {"plan": plan.json, "result": result.json}, each None while there is none."""
+    chat: Callable[[Path], None]
+    """Talks to the model of a run folder, in this terminal, until the user leaves."""
     read_log: Callable[[Path, LogOf], tuple[str, ...]]
     """Run folder and rank (None: the launcher, "all": all ranks) → the last lines of its log."""
     replay: Callable[[Path], tuple[RunState, ...]]
