@@ -82,6 +82,7 @@ class World:
     frames: tuple[RunState, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
     kept: Answers | None = None
+    last_run: Answers | None = None
     presets: tuple[Preset, ...] = ()
 
     def verbs(self, **changes: Any) -> Verbs:
@@ -114,6 +115,7 @@ class World:
             replay=lambda path: self.frames,
             keep_picture=self.keep_picture,
             kept_answers=lambda: self.kept,
+            last_run=lambda: self.last_run,
             keep_answers=self.keep,
             machines=values.MACHINES,
             make_export=self.make_export,

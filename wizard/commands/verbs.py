@@ -79,6 +79,7 @@ def verbs(machine: str | None = None) -> Verbs:
         replay=frames,
         keep_picture=keep_new,
         kept_answers=session.load,
+        last_run=lambda: _last_run(root),
         keep_answers=session.save,
         machines=_machines(),
         make_export=lambda chosen, facts, name, target: api.export_chosen(
@@ -193,6 +194,34 @@ def _last_files(root: Path) -> tuple[str, dict[str, str]] | None:
     made = [path.parent for path in root.glob("*/run.sh")]
     newest = max(made, key=lambda folder: folder.stat().st_ctime, default=None)
     return None if newest is None else (newest.name, files_of(newest))
+
+
+def _last_run(root: Path) -> Answers | None:
+    """Model, data and columns of the newest run, as far as they are still there."""
+    from engine.rows.sources import sources
+    from wizard.runner.again import answers_of
+
+    made = [path.parent for path in root.glob("*/spec.toml")]
+    newest = max(made, key=lambda folder: folder.stat().st_ctime, default=None)
+    if newest is None:
+        return None
+    try:
+        before = answers_of(newest)
+        read = [str(source.path) for source in sources(before.data or "")]
+        data = before.data if all(map(_there, read)) else None
+        columns = before.settings.get("columns")
+        return Answers(
+            model=before.model if _there(before.model or "") else None,
+            data=data,
+            settings={"columns": columns} if data and columns else {},
+        )
+    except (ProblemError, OSError, ValueError):
+        return None  # a run that cannot be read is told where it is opened
+
+
+def _there(name: str) -> bool:
+    """Whether a name is that of a hub, or a path that leads somewhere."""
+    return not name.startswith("/") or Path(name).exists()
 
 
 def _machines() -> Machines:

@@ -339,7 +339,7 @@ class DataPage(Page[Data]):
         self._heard.forget()
         self._fill_in(self._typed or dataset.path)
         self.query_one("#sample").focus()
-        self.message.hint(HINT_READ)
+        self.message.hint(f"{self.notice} {HINT_READ}".strip())
         self._preview()
         self.show("#summary", summary(dataset, self._model))
         self._show_sample()

@@ -114,6 +114,8 @@ class Verbs:
     """Name and text → the new file, in the current folder, that holds it."""
     kept_answers: Callable[[], Answers | None]
     """What was answered before the wizard was left; None when there is nothing to go on with."""
+    last_run: Callable[[], Answers | None]
+    """Model, data and columns of the newest run, for a new one to begin with; None without one."""
     keep_answers: Callable[[Answers | None], None]
     """Keep the answers for the next time; None forgets them."""
     machines: Machines
