@@ -7,10 +7,11 @@ The terminal marks frames (synchronized output, mode 2026), so each is told by i
 clock runs from the write of the key's bytes to the end of the last frame that follows it, until
 none has come for 40 ms; the first frame is told apart, and how many there are. Keys that change
 nothing are counted apart. The frame rate of the toolkit (60 a second) is part of what is measured,
-and so are the 100 ms for which it waits after Escape whether more bytes follow (ESCDELAY).
+and so is the wait after Escape for bytes that may follow (25 ms; ESCDELAY).
 
 `re-plan` is a value typed on the Tune page until the plan of it is on the screen, and how many
-frames the terminal drew for it. Prints; asserts nothing.
+frames the terminal drew for it: epochs, which change no memory, and lengths never planned before,
+for which steps are simulated anew. Prints; asserts nothing.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ SILENT_SECONDS = 0.04
 """The frames of one answer have shorter pauses."""
 ANSWER_SECONDS = 2.0
 BEGIN_SECONDS = 30.0
-DOWN, UP, TAB, ESCAPE, PAGE_DOWN, PAGE_UP = (
+DOWN, UP, TAB, ESCAPE, PAGE_DOWN, PAGE_UP, BACKSPACE = (
     b"\x1b[B",
     b"\x1b[A",
     b"\t",
     b"\x1b",
     b"\x1b[6~",
     b"\x1b[5~",
+    b"\x7f",
 )
 KEYS: dict[str, Sequence[bytes]] = {
     "start": (DOWN, UP),
@@ -59,7 +61,12 @@ sys.path.insert(0, ".")
 from tests.screens.keyed import app
 app(sys.argv[1]).run()
 """
-REPLAN = "re-plan"
+REPLANS: dict[str, tuple[int, bytes, Sequence[bytes]]] = {
+    "re-plan": (1, b"", (b"4",)),
+    "re-plan, max_length": (3, b"100", (b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9")),
+}
+"""What is typed: fields to go on to it, what stands there before, the keys that are measured. Each
+is taken back, which is counted where it is not the length that was there before."""
 
 
 ASKS, KNOWS = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
@@ -94,7 +101,7 @@ class Terminal:
                 os.write(self.fd, KNOWS)
             times += [time.perf_counter()] * said.count(FRAME_ENDS)
             kept = said[-len(FRAME_ENDS) + 1 :]  # a mark may come in two parts
-            wait = silent
+            wait = silent if times else seconds  # else not an answer: the cursor, a mode
         return times
 
     def press(self, key: bytes) -> list[float]:
@@ -124,18 +131,24 @@ def measure(page: str, columns: int, rows: int, number: int) -> list[list[float]
         terminal.close()
 
 
-def replanned(columns: int, rows: int, number: int) -> tuple[list[float], list[int]]:
+def replanned(
+    columns: int, rows: int, number: int, what: tuple[int, bytes, Sequence[bytes]]
+) -> tuple[list[float], list[int]]:
     """Seconds until a typed value is planned and shown, and the frames drawn on the way."""
     terminal = Terminal("tune", columns, rows)
     try:
         terminal.frames(BEGIN_SECONDS, 1.5)
-        terminal.press(TAB)
+        fields, before, keys = what
+        for key in (*[TAB] * fields, *(bytes([one]) for one in before)):
+            terminal.press(key)
+        terminal.frames(1.0, 0.5)
         seconds, parts = [], []
         for turn in range(number):
+            typed = keys[turn // 2 % len(keys)]
             began = time.perf_counter()
-            os.write(terminal.fd, b"4" if turn % 2 == 0 else b"\x7f")
-            times = terminal.frames(ANSWER_SECONDS, 0.8)
-            if times:
+            os.write(terminal.fd, typed if turn % 2 == 0 else BACKSPACE)
+            times = terminal.frames(ANSWER_SECONDS, 0.4)
+            if times and (turn % 2 == 0 or not before):
                 seconds.append(times[-1] - began)
                 parts.append(len(times))
         return seconds[1:], parts[1:]
@@ -147,9 +160,9 @@ def told(name: str, seconds: Sequence[float], note: str) -> str:
     """One line of the table, in milliseconds."""
     ordered = sorted(1000 * one for one in seconds)
     if not ordered:
-        return f"{name:<10} nothing was drawn"
+        return f"{name:<19} nothing was drawn"
     p95 = ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)]
-    return f"{name:<10} {median(ordered):>7.1f} {p95:>7.1f} {ordered[-1]:>7.1f}   {note}"
+    return f"{name:<19} {median(ordered):>7.1f} {p95:>7.1f} {ordered[-1]:>7.1f}   {note}"
 
 
 def main() -> None:
@@ -157,14 +170,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=60, help="keys for each page")
     parser.add_argument("--size", default="80x24")
-    parser.add_argument("--page", nargs="*", default=[*KEYS, REPLAN])
+    parser.add_argument("--page", nargs="*", default=[*KEYS, *REPLANS])
     args = parser.parse_args()
     columns, rows = map(int, args.size.split("x"))
     print(f"{args.size}, {args.keys} keys a page, {os.cpu_count()} cores; milliseconds")
-    print(f"{'page':<10} {'p50':>7} {'p95':>7} {'max':>7}")
+    print(f"{'page':<19} {'p50':>7} {'p95':>7} {'max':>7}")
     for page in args.page:
-        if page == REPLAN:
-            seconds, parts = replanned(columns, rows, max(args.keys // 3, 6))
+        if page in REPLANS:
+            number = max(args.keys // 2, 8)
+            seconds, parts = replanned(columns, rows, number, REPLANS[page])
             print(told(page, seconds, f"{median(parts or [0]):.0f} frames"), flush=True)
             continue
         found = measure(page, columns, rows, args.keys)

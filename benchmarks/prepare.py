@@ -1,4 +1,4 @@
-"""How fast data is prepared, and in how much memory: `python benchmarks/prepare.py --model M`.
+"""How fast data is prepared, and in how much memory: `python -m benchmarks.prepare --model M`.
 
 Writes JSON Lines files of the asked sizes with rows of mixed lengths, and prepares them with one
 process and with as many as there are cores, in turns. It prints MB, rows and tokens a second,
@@ -55,8 +55,11 @@ print(json.dumps({"rows": len(made), "total_tokens": sum(map(len, made["input_id
 """
 
 
-def rows(size_bytes: int) -> Iterator[str]:
-    """Lines of conversations until there are as many bytes; the same ones each time."""
+def rows(size_bytes: int, answer_texts: int | None = None) -> Iterator[str]:
+    """Lines of conversations until there are as many bytes; the same ones each time.
+
+    An answer is made of `answer_texts` sentences or so; of few or some when None.
+    """
     chance = random.Random(0)
     texts = [
         turn["content"]
@@ -68,14 +71,14 @@ def rows(size_bytes: int) -> Iterator[str]:
         turns = []
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
             asked = " ".join(chance.choices(texts, k=chance.choice((1, 1, 2))))
-            said = " ".join(chance.choices(texts, k=chance.choice((1, 2, 4, 8))))
+            said = " ".join(chance.choices(texts, k=answer_texts or chance.choice((1, 2, 4, 8))))
             turns += [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]
         line = json.dumps({"messages": turns}, ensure_ascii=False) + "\n"
         written += len(line.encode())
         yield line
 
 
-def spec(folder: Path, model: Path, data: Path) -> None:
+def spec(folder: Path, model: Path, data: Path, max_length: int) -> None:
     """The run folder that preparing needs: a spec and a fetched model."""
     from engine.record import write_json
     from engine.spec import Spec, dumps
@@ -84,7 +87,7 @@ def spec(folder: Path, model: Path, data: Path) -> None:
     made = Spec.model_validate(
         {
             "model": {"model": str(model)},
-            "data": {"data": str(data), "max_length": 2048},
+            "data": {"data": str(data), "max_length": max_length},
             "method": {"method": "lora"},
             "parallel": {"strategy": "single", "device_kind": "cpu"},
             "training": {"effective_batch_size": 1},
@@ -101,9 +104,9 @@ def measured(code: str, folder: Path, processes: int, *words: str) -> dict[str, 
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", code, str(folder), str(processes), *words]
     child = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
-    most = 0
+    held = []
     while child.poll() is None:
-        most = max(most, _memory_bytes(child.pid))
+        held.append(_memory_bytes(child.pid))
         time.sleep(SAMPLE_SECONDS)
     seconds = time.monotonic() - began
     assert child.stdout is not None
@@ -111,7 +114,7 @@ def measured(code: str, folder: Path, processes: int, *words: str) -> dict[str, 
         raise SystemExit(f"preparing failed with {child.returncode}")
     said = json.loads(child.stdout.read().strip().splitlines()[-1])
     own = _processor_seconds() - used
-    return {**said, "seconds": seconds, "processor_seconds": own, "memory_bytes": most}
+    return {**said, "seconds": seconds, "processor_seconds": own, "memory_bytes": held}
 
 
 def _processor_seconds() -> float:
@@ -132,12 +135,14 @@ def _memory_bytes(pid: int) -> int:
 
 def tell(what: str, megabytes: float, found: dict[str, Any]) -> None:
     """Print one measurement."""
-    seconds = found["seconds"]
+    seconds, held = found["seconds"], found["memory_bytes"]
+    parts = [held[len(held) * n // 10 : len(held) * (n + 1) // 10] for n in range(10)]
+    tenths = ", ".join(f"{max(part) / MEGABYTE:,.0f}" for part in parts if part)
     print(
         f"{what}: {megabytes:,.0f} MB in {seconds:.1f} s ({found['processor_seconds']:.1f} s of "
         f"processor time), {megabytes / seconds:.2f} MB/s, {found['rows'] / seconds:,.0f} rows/s, "
         f"{found['total_tokens'] / seconds:,.0f} tokens/s, "
-        f"at most {found['memory_bytes'] / MEGABYTE:,.0f} MB of memory",
+        f"at most {max(held) / MEGABYTE:,.0f} MB of memory; in each tenth of the time: {tenths}",
         flush=True,
     )
 
@@ -149,15 +154,18 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[100])
     parser.add_argument("--processes", type=int, nargs="+", default=[1, psutil.cpu_count() or 1])
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--answer-texts", type=int, help="sentences of an answer; else 1 to 8")
+    parser.add_argument("--max-length", type=int, default=2048)
+    parser.add_argument("--folder", type=Path, help="where the files are written meanwhile")
     parser.add_argument("--beside", action="store_true", help="datasets.map, too")
     options = parser.parse_args()
     model = options.model.absolute()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
         root = Path(name)
         for megabytes in options.megabytes:
             data = root / f"{megabytes}.jsonl"
             with data.open("w", encoding="utf-8") as file:
-                file.writelines(rows(megabytes * MEGABYTE))
+                file.writelines(rows(megabytes * MEGABYTE, options.answer_texts))
             beside = options.beside and megabytes == min(options.megabytes)
             one_size(root / str(megabytes), model, data, options, beside=beside)
             data.unlink()
@@ -173,7 +181,7 @@ def one_size(
         for processes in options.processes:
             # Each has a folder of its own: one beside the other would take its rows over.
             run = root / f"{processes}-{turn}" / "run"
-            spec(run, model, data)
+            spec(run, model, data, options.max_length)
             ways = {f"{processes} processes": measured(CHILD, run, processes)}
             if beside:
                 there = root / f"beside-{processes}-{turn}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import random
 import re
@@ -94,8 +95,10 @@ DROPOUTS: Mapping[str, float] = {
 by default); elsewhere there is none."""
 SPREAD = re.compile(r"\((\d+)\+-(\d+) tokens\)")
 """How a source gives mean and deviation of its rows' lengths."""
-STEPS = 32
+STEPS = 16
 """Steps that are simulated where rows differ in length."""
+ORDERS = 3
+"""Orders of them: what is held in the end depends on the order."""
 FUSED_QKV = ("q", "k", "v")
 """What `DEFAULT` adapts in ms-swift 2: the attention's input projections."""
 
@@ -211,22 +214,30 @@ def setup_of(row: Row, known: Mapping[str, Row]) -> Setup:
     )
 
 
-def lengths_of(row: Row, setup: Setup) -> tuple[int, ...]:
-    """Lengths of successive rows, where the source says how those of its data are spread.
+def orders_of(row: Row, setup: Setup) -> tuple[tuple[int, ...], ...]:
+    """Orders in which steps of differing length may come, where the source says how they differ.
 
-    Drawn from the log-normal with that mean and deviation, and cut at the longest.
+    Rows are drawn from the log-normal with its mean and deviation. Those above the limit are left
+    out, not cut: `--truncation_strategy delete` is ms-swift 2's default (its pull request 254), and
+    were they cut, its rows a second would be twice what the device can compute. A micro-batch is as
+    long as its longest row; one reaches the limit.
     """
     spread = SPREAD.search(row["seq_semantics"])
     if spread is None:
         return ()
     mean, deviation = int(spread[1]), int(spread[2])
+    return tuple(_order(setup, mean, deviation, random.Random(seed)) for seed in range(ORDERS))
+
+
+def _order(setup: Setup, mean: int, deviation: int, draw: random.Random) -> tuple[int, ...]:
     variance = math.log(1 + (deviation / mean) ** 2)
-    draw = random.Random(0)
     drawn = (
-        draw.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))
-        for _ in range(STEPS - 1)
+        round(draw.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance)))
+        for _ in itertools.count()
     )
-    return (*(max(1, min(setup.length, round(length))) for length in drawn), setup.length)
+    kept = (max(1, length) for length in drawn if length <= setup.length)
+    steps = (max(itertools.islice(kept, setup.micro_batch)) for _ in range(STEPS - 1))
+    return (*steps, setup.length)
 
 
 def _of(table: Mapping[str, Value], text: str, name: str) -> Value:

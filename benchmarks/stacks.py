@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from wizard.planner.tape.setup import Dtype, Stack
+from wizard.planner.tape.device import CONTEXT
+from wizard.planner.tape.setup import Dtype, Interval, Stack
 
 Row: TypeAlias = Mapping[str, str]
-LossHead: TypeAlias = Literal["chunked", "full", "full_shifted", "full_upcast", "fused"]
+LossHead: TypeAlias = Literal[
+    "chunked", "full", "full_shifted", "full_upcast", "full_narrow", "fused"
+]
 Optimizer: TypeAlias = Literal[
     "adamw_fused", "adamw_foreach", "adamw_8bit", "adamw_paged_8bit", "adamw_paged", "sgd",
     "adafactor",
@@ -37,6 +40,12 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "Adafactor": "adafactor",
 }
 """`adamw_torch` is foreach on CUDA before transformers 5; the trainers' plain AdamW as well."""
+
+MIB = 1024**2
+CUDA_11_CONTEXT = Interval(low=300 * MIB, high=1536 * MIB)
+"""CUDA 11 loads every kernel of a library unless lazy loading is in force, which is a driver's
+default since 12.2 (pytorch #152695): torch's own kernels came to 1.0 to 1.5 GB (pytorch #107667,
+#4918)."""
 
 QWEN_BUCKET = 2 * 10**8
 """Elements of the reduce bucket of QwenLM/Qwen's finetune/ds_config_zero2.json."""
@@ -71,6 +80,7 @@ def stack_of(row: Row) -> Stack:
         kernel_loss=fms and not liger and not shared_adapter,
         outputs_kept=shared_adapter,
         optimizer=_optimizer(row["optimizer"]),
+        step_copies=2 if "torch 2.0" in row["framework_versions"] else 1,
         autocast=autocast,
         adapter_dtype=_adapter_dtype(row),
         kbit_preparation="prepare_model_for_kbit_training" in row["notes"],
@@ -84,6 +94,11 @@ def stack_of(row: Row) -> Stack:
         fsdp_upcast=autocast or "fp32 master" in row["dtype"],
         bucket_elements=QWEN_BUCKET if by_deepspeed_alone(row) else None,
     )
+
+
+def context_of(row: Row) -> Interval:
+    """What lies outside of the allocator before a step runs, on the row's CUDA."""
+    return CUDA_11_CONTEXT if "CUDA 11" in row["framework_versions"] else CONTEXT
 
 
 def by_deepspeed_alone(row: Row) -> bool:
@@ -137,10 +152,13 @@ def _adapter_dtype(row: Row) -> Dtype:
 
 
 def _loss_head(row: Row, kernels: str) -> LossHead:
+    """The loss of the release, or of the model's own code: Qwen 1 came with modeling_qwen.py."""
     if "chunked" in kernels:
         return "chunked"
     if "liger" in kernels or "cutcrossentropy" in kernels or "cross-entropy fusion" in kernels:
         return "fused"
+    if row["model"].startswith("Qwen/Qwen-"):
+        return "full_narrow"
     version = re.search(r"transformers (\d+)\.(\d+)", row["framework_versions"])
     if version is None:
         return "full_upcast"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine import own_code
 from engine.failure import RunError, classify
 from engine.fetch import read_fetched, read_spec
 from engine.record import read_json
@@ -73,6 +74,20 @@ def _base_of(adapter: Path) -> Path:
     return base
 
 
+def trusts(folder: Path) -> bool:
+    """Whether a run's user, who asks now, let code run that comes with its model.
+
+    Raises RunError (bad_spec) for code that is not what the run fetched.
+    """
+    if not (folder / "spec.toml").is_file() or folder.stat().st_uid != os.getuid():
+        return False
+    if not read_spec(folder / "spec.toml").model.trust_remote_code:
+        return False
+    fetched = read_fetched(folder)
+    own_code.check_unchanged(fetched.path, fetched.code)
+    return True
+
+
 class Answerer:
     """A loaded model with its tokenizer."""
 
@@ -83,15 +98,15 @@ class Answerer:
         from engine.data import chat_template
         from engine.prepare import load_tokenizer
 
-        found = source(folder, untuned=untuned)
-        self.tokenizer = load_tokenizer(found.words)
+        found, trusted = source(folder, untuned=untuned), trusts(folder)
+        self.tokenizer = load_tokenizer(found.words, trusted=trusted)
         self.tokenizer.chat_template = chat_template(found.template, self.tokenizer)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = AutoModelForCausalLM.from_pretrained(
             str(found.base),
             dtype=torch.bfloat16 if device == "cuda" else torch.float32,
             device_map={"": device},
-            trust_remote_code=False,
+            trust_remote_code=trusted,
             use_safetensors=True,
         )
         if found.adapter is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import plugins, rules
+from engine import own_code, plugins, rules
 from engine.failure import RunError, command
 from engine.record import read_json, tell, write_json
 from engine.rows.sources import Source, sources
@@ -33,6 +33,8 @@ class Fetched:
     source: str
     content: str | None = None
     """Hash of what the hub says it holds; None for a folder."""
+    code: Mapping[str, str] | None = None
+    """File of the model's own code → its SHA-256; None where none may run."""
     data: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Data sets on hubs, as the spec names them → their files here."""
 
@@ -68,6 +70,7 @@ def read_fetched(run: Path) -> Fetched:
             revision=said["revision"],
             source=said["source"],
             content=said.get("content"),
+            code=said.get("code"),
             data={name: one["files"] for name, one in said.get("data", {}).items()},
         )
     except (TypeError, KeyError, AttributeError):
@@ -87,9 +90,9 @@ def fetch(table: ModelTable, told: Told = lambda done, total: None) -> Fetched:
         from engine.hub.sets import fetch_model
 
         source = "huggingface" if table.source == "auto" else table.source
-        got = fetch_model(source, table.model, table.revision, told)
+        got = fetch_model(source, table, told)
         found = Fetched(path=got.folder, revision=got.revision, source=source, content=got.content)
-    verify(found.path)
+    verify(found.path, trusted=table.trust_remote_code)
     return found
 
 
@@ -101,7 +104,7 @@ def fetch_run(spec: Spec, run: Path) -> Fetched:
     """
     plugins.keep(spec, run.absolute())  # what is missing is said before a long download
     said = read_json(run / "fetched.json")
-    asked = spec.model.model_dump(include={"model", "revision", "source"})
+    asked = spec.model.model_dump(include={"model", "revision", "source", "trust_remote_code"})
     found = _fetched_before(said, asked, run) or fetch(spec.model, _Arriving(run, spec.model.model))
     data = {}
     for source in _hub_sets(spec):
@@ -112,6 +115,7 @@ def fetch_run(spec: Spec, run: Path) -> Fetched:
         "revision": found.revision,
         "source": found.source,
         "content": found.content,
+        "code": _code(said, found.path) if spec.model.trust_remote_code else None,
         "asked": asked,
         "data": data,
     }
@@ -119,12 +123,21 @@ def fetch_run(spec: Spec, run: Path) -> Fetched:
     return read_fetched(run)
 
 
+def _code(said: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """The model's own code as this run began with it, whatever has become of the folder since."""
+    before = said.get("code")
+    if isinstance(before, dict) and said.get("path") == str(folder):
+        own_code.check_unchanged(folder, before)
+        return before
+    return own_code.digests(folder)
+
+
 def _fetched_before(said: Mapping[str, Any], asked: Mapping[str, Any], run: Path) -> Fetched | None:
     if said.get("asked") != asked or said.get("source") == "local":
         return None
     found = read_fetched(run)
     try:
-        verify(found.path)
+        verify(found.path, trusted=bool(asked["trust_remote_code"]))
     except RunError:  # somebody cleared the cache
         return None
     return found
@@ -165,8 +178,10 @@ class _Arriving:
         tell(self._run, {}, "phase", phase="fetching", progress=done / total, detail=detail)
 
 
-def verify(folder: Path) -> None:
+def verify(folder: Path, *, trusted: bool = False) -> None:
     """Check that a folder holds a whole model: configuration, and every byte of its weights.
+
+    Code that comes with it is refused where it would run, unless it is `trusted`.
 
     Raises RunError naming the first file that is missing, cut short or only a pointer.
     """
@@ -174,24 +189,11 @@ def verify(folder: Path) -> None:
         raise RunError("bad_spec", f"{folder}: no such model folder")
     if not (folder / "config.json").is_file():
         raise RunError("bad_spec", f"{folder}: not a model folder, it has no config.json")
-    _refuse_own_code(folder, _read_json(folder / "config.json"))
+    own_code.check(str(folder), _read_json(folder / "config.json"), trusted=trusted)
+    if trusted:
+        own_code.check_whole(folder)
     for name in _weight_files(folder):
         verify_weights(folder / name)
-
-
-def _refuse_own_code(folder: Path, config: Any) -> None:
-    """A model that `transformers` knows only by code of its own: such code is never run."""
-    if not isinstance(config, dict) or "auto_map" not in config:
-        return
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-    kind = config.get("model_type")
-    if kind not in CONFIG_MAPPING_NAMES:
-        raise RunError(
-            "bad_spec",
-            f"{folder}: models of the type {kind!r} run code that comes with them (auto_map), and "
-            "Tunewright runs none: take one that transformers has by itself",
-        )
 
 
 def _weight_files(folder: Path) -> Iterator[str]:

@@ -27,6 +27,21 @@ def fit(kind: str) -> None:
     library._ChunkedLogProbFunction = LogProbs
 
 
+def own_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    """Cross-entropy of the logits [rows, tokens, words] that a model's own forward gave.
+
+    TRL's loss calls the layers and the head by itself; what code of the model's does between or
+    behind them, such as a scale of the logits, is only in its forward. `num_items_in_batch` are
+    the learnt tokens of all ranks; without it, as in evaluations, the mean is that of the rows.
+    """
+    logits, targets = outputs.logits[:, :-1], labels[:, 1:]
+    total = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100, reduction="sum"
+    )
+    count = (targets != -100).sum() if num_items_in_batch is None else num_items_in_batch
+    return total / torch.as_tensor(count, device=total.device).clamp(min=1)
+
+
 def _takes_learnt_tokens(_device: torch.device) -> bool:
     """Whether TRL hands over the tokens that are learnt, and not all."""
     return True

@@ -126,6 +126,13 @@ LEVER_RULES = (
         nearest="neftune_noise_alpha=none",
     ),
     Rule(
+        setting="trust_remote_code",
+        broken=lambda s: s.model.trust_remote_code and s.method.stage not in ("sft", "pretrain"),
+        why="this stage takes a model's layers and its head apart, and code of its own may join "
+        "them otherwise",
+        nearest="trust_remote_code=false",
+    ),
+    Rule(
         setting="optim",
         broken=lambda s: s.training.optim in ("adafactor", "sgd") and is_zero(s),
         why="DeepSpeed steps flat shards in its own way, made for Adam",

@@ -31,7 +31,7 @@ def load_base(spec: Spec, path: Path, local_rank: int, local_ranks: int = 1) -> 
     settings: dict[str, Any] = {
         "dtype": dtype_of(spec),
         "attn_implementation": spec.model.attn_implementation,
-        "trust_remote_code": False,
+        "trust_remote_code": spec.model.trust_remote_code,
         "use_safetensors": True,
         "low_cpu_mem_usage": True,
     }

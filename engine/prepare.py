@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine import plugins, sets, tokenise
+from engine import lean, own_code, plugins, sets, tokenise
 from engine.adapter import check_folder, other_base
 from engine.advice import advice
 from engine.arrange import HELD_OUT, TRAINED_ON, arrange
@@ -52,7 +52,10 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     check_folder(spec)
     found = sets.find_sources(spec.data.data, fetched.data)
     apart = sets.find_sources(spec.data.eval_data, fetched.data) if spec.data.eval_data else ()
-    tokenizer = load_tokenizer(model)
+    if spec.model.trust_remote_code:
+        own_code.check_unchanged(model, fetched.code)
+        own_code.copy_once(model)
+    tokenizer = load_tokenizer(model, trusted=spec.model.trust_remote_code)
     made = maker(spec.method.stage, tokenizer, spec.model.template, spec.data.max_length)
     own = plugins.preprocessor(spec.plugins.preprocessor, run)
     code = plugins.digests(spec, run)[str(own.file)] if own else None
@@ -84,15 +87,15 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     return report
 
 
-def load_tokenizer(model: Path) -> Any:
-    """The tokenizer of a model folder, run by no code of the model's.
+def load_tokenizer(model: Path, *, trusted: bool = False) -> Any:
+    """The tokenizer of a model folder, run by no code of the model's unless that is `trusted`.
 
     Raises RunError (bad_spec) when there is none that can say where its tokens come from.
     """
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(model), trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(str(model), trust_remote_code=trusted)
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RunError("bad_spec", f"{model}: its tokenizer cannot be loaded ({first})") from None
@@ -311,6 +314,8 @@ def main() -> int:
     def body() -> None:
         run = options.run.absolute()
         spec = read_spec(options.spec)
+        if not lean.runs_own_code(spec):
+            lean.only_tokenizers()
         report = prepare(spec, run)
         for line in told(report):
             print(line)  # noqa: T201

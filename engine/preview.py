@@ -34,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import lengths, plugins, prepare, sets, tokenise
+from engine import lean, lengths, plugins, prepare, sets, tokenise
 from engine.data import IGNORED
 from engine.examples import DocumentTokens, JudgedTokens, PairTokens, maker
 from engine.failure import RunError, classify
@@ -57,6 +57,8 @@ def main(words: Sequence[str]) -> int:
     """Print the preview; the exit code."""
     try:
         settings, samples = _settings(words)
+        if not settings.get("preprocessor"):
+            lean.only_tokenizers()
         preview(settings, samples)
     except (Exception, KeyboardInterrupt) as error:
         failure = classify(error)

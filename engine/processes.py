@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from collections.abc import Mapping
@@ -30,6 +31,22 @@ def state_letter(pid: int) -> str | None:
 def is_alive(pid: int, started: int | None) -> bool:
     """Whether the process that began then still runs."""
     return started is not None and start_time(pid) == started
+
+
+def wait(pid: int, seconds: float) -> None:
+    """Wait until a process ends, however related, but no longer than that.
+
+    Where the kernel cannot tell when it does (only Linux can), all of the time is waited.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        time.sleep(seconds)
+        return
+    try:
+        select.select([handle], [], [], seconds)
+    finally:
+        os.close(handle)
 
 
 def boot_id() -> str:

@@ -35,12 +35,12 @@ def uneven_epoch(spec: Spec, rows: int) -> str | None:
     if ranks == 1 or not repeated or total_steps(spec, rows) < steps_per_epoch(spec, rows):
         return None
     effective = spec.training.effective_batch_size
-    unit = "packs" if spec.data.packing else "rows"
+    read = f"{rows} packs" if spec.data.packing else f"{rows} rows"
     last = (rows + repeated) % effective or effective
     least = f" and holds {last}, where the other steps hold {effective}" if last < effective else ""
     return (
-        f"{rows} {unit} do not divide evenly among {ranks} ranks × {at_once}: the last step of "
-        f"each epoch is filled up with {repeated} {unit} from its start, learnt twice{least}"
+        f"{read} do not divide evenly among {ranks} ranks × {at_once}: the last step of each "
+        f"epoch is filled up with {repeated} of them from its start, learnt twice{least}"
     )
 
 

@@ -99,6 +99,8 @@ class ModelTable(Table):
     """Attention kernels."""
     template: Literal["chatml"] | None = None
     """A shipped chat template; None uses the model's own."""
+    trust_remote_code: bool = False
+    """Whether Python files that come with the model may run, which its `auto_map` names."""
 
 
 class DataTable(Table):

@@ -96,7 +96,7 @@ def watch(stage: Stage) -> int:
         if time.monotonic() - looked >= _pause(stage):
             looked = time.monotonic()
             _look(stage)
-        time.sleep(POLL_SECONDS)
+        processes.wait(stage.pid, POLL_SECONDS)
     return _finish(stage)
 
 

@@ -7,9 +7,12 @@ import os
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine import lean, own_code
+from engine.builds import keep_builds_here
 from engine.events import EXIT_OK, EXIT_STOPPED
 from engine.failure import (
     Failure,
@@ -74,6 +77,8 @@ def train(
     spec = read_spec(path)
     fetched = read_fetched(run)
     stay_offline()
+    lean.only_what_trains(spec, fetched.path)
+    say(report, keep_builds_here())
     from engine.prepare import read_report
 
     prepared = read_report(run)
@@ -102,7 +107,7 @@ def train(
         say(report, schedule.uneven_epoch(spec, prepared["examples"]))
     start_ranks(spec, run, checkpoint)
     settings = recipe(spec).arguments(spec, run, smoke=options.smoke)
-    code = plugins.digests(spec, run)
+    code = {**plugins.digests(spec, run), **(fetched.code or {})}
     compare_data(save.gather({"data_hash": prepared["data_hash"], "code": code}))
 
     meter = StepMeter(
@@ -217,7 +222,9 @@ def load(
 
     report.phase("loading model")
     set_seed(spec.training.seed)
-    tokenizer = load_tokenizer(fetched.path)
+    if spec.model.trust_remote_code:
+        own_code.check_unchanged(fetched.path, fetched.code)
+    tokenizer = load_tokenizer(fetched.path, trusted=spec.model.trust_remote_code)
     if spec.method.stage != "pretrain":
         tokenizer.chat_template = chat_template(spec.model.template, tokenizer)
     base = model.load_base(spec, fetched.path, LOCAL_RANK, LOCAL_RANKS)
@@ -229,6 +236,8 @@ def load(
     base, config = adapter.wrapped(spec, base, fetched.revision)
     head.fit(spec.parallel.device_kind)
     build = recipe(spec).build
+    if spec.model.trust_remote_code and plugged.loss is None:
+        plugged = replace(plugged, loss=head.own_loss)
     trainer = build(spec, settings, base, tokenizer, rows, held_out, config, callbacks, plugged)
     trainer.preprocess_logits_for_metrics = most_likely
     if spec.training.group_by_length:
@@ -312,7 +321,7 @@ def compare_data(ranks: list[dict[str, Any]]) -> None:
         raise RunError("bad_data", "the ranks have prepared different data; prepare it again")
     if any(rank["code"] != ranks[0]["code"] for rank in ranks):
         raise RunError(
-            "bad_spec", "the ranks have different plug-ins: copy plugins/ to each machine"
+            "bad_spec", "the ranks have different code: copy plugins/ and the model to each machine"
         )
 
 
@@ -356,6 +365,8 @@ def end(
         last=last,
         step=report.step or 0,
     )
+    if "engine.trackers" in sys.modules:  # else nothing was told, or nothing was even loaded
+        sys.modules["engine.trackers"].finish(well=code in (EXIT_OK, EXIT_STOPPED))
     if failure is None:
         from engine.save import barrier
 

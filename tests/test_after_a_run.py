@@ -19,6 +19,7 @@ from wizard.cli import main
 from wizard.dashboard.state import fold
 from wizard.dashboard.view import Replay, view_of
 from wizard.dashboard.words import as_json, sentence
+from wizard.language import said
 from wizard.report import page
 from wizard.report.plots import plot
 
@@ -68,7 +69,7 @@ def test_a_run_says_where_it_is_in_one_sentence() -> None:
     silent = replace(run_with(), stale=(2,))
     assert sentence(view_of(silent, PLAN, (), now)).endswith("left, nothing new from rank 2.")
     ended = replace(run_with(), exit_code=75)
-    assert sentence(view_of(ended, PLAN, (), now)) == (
+    assert said(sentence(view_of(ended, PLAN, (), now))) == (
         "run ended with 75: stopped on request; it can be resumed."
     )
 

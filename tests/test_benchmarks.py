@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import baselines, memory, prepare, rows, scores, speed
+from benchmarks import baselines, memory, prepare, rows, scores, speed, stacks
 from benchmarks.rows import POINTS, Row
 from benchmarks.stacks import SkipRowError
+from wizard.planner.tape import device, reserve, simulate
 from wizard.planner.tape.setup import Setup
 
 MEASURED = {row["id"]: row for row in rows.read(POINTS / "memory_measured.csv")}
@@ -73,6 +75,42 @@ def test_kernels_that_had_no_effect_on_a_row_are_not_simulated() -> None:
     assert with_liger.loss_head == without.loss_head == "full_upcast"
     assert with_liger.outputs_kept
     assert setup_of("FMSliger-166").stack.loss_head == "fused"
+
+
+def test_qwen_1_brought_its_own_loss_and_torch_2_0_copied_twice_at_a_step() -> None:
+    assert setup_of("QW-001").stack.loss_head == "full_narrow"
+    assert setup_of("SWB-017").stack.loss_head == "full_narrow"
+    assert setup_of("SWX-151").stack.loss_head != "full_narrow"
+    assert (setup_of("QW-001").stack.step_copies, setup_of("SWB-017").stack.step_copies) == (2, 1)
+
+
+def test_rows_above_the_limit_are_left_out_and_a_micro_batch_is_as_long_as_its_longest() -> None:
+    row = MEASURED["SWB-017"]
+    alone, four = (
+        rows.orders_of(row, setup_of("SWB-017", per_device_batch=number)) for number in ("1", "4")
+    )
+    assert len(alone) == rows.ORDERS
+    assert len(set(alone)) == rows.ORDERS
+    for order in alone:
+        assert len(order) == rows.STEPS
+        assert order[-1] == max(order) == 2048
+        assert sum(length == 2048 for length in order) == 1
+    assert sum(map(sum, four)) > sum(map(sum, alone))
+    assert rows.orders_of(MEASURED["FMSmain-033"], setup_of("FMSmain-033")) == ()
+
+
+def test_cuda_11_may_have_loaded_every_kernel() -> None:
+    old, new = (stacks.context_of(MEASURED[name]) for name in ("QW-001", "FMSmain-009"))
+    assert old.low == new.low
+    assert old.high > 2 * new.high
+
+
+def test_what_is_not_explained_at_the_loss_is_still_there_at_the_optimizer_step() -> None:
+    setup = setup_of("FMSmain-009")
+    assert dict(simulate(setup).moments)["loss"] < simulate(setup).allocated_peak_bytes
+    fused = replace(setup, stack=replace(setup.stack, loss_head="fused"))
+    around = [device(each).high - reserve(each).high for each in (setup, fused)]
+    assert around[0] > around[1] + 2**30
 
 
 def test_dropout_of_a_sources_scripts_belongs_to_its_rows() -> None:

@@ -8,6 +8,7 @@ E05   tests/runner/test_faults.py: a full host in a control group of its own; he
 E07   tests/runner/test_life.py: stopping leaves no process behind
 E08   here: what CPU Adam lacks without a toolkit
 E10   here: the lock of a build that was killed
+E11   here: caches on a network disk; tests/test_watch.py: ranks that are done and do not exit
 E13   here; tests/engine/test_strategies.py trains 4-bit weights with ZeRO-3 and FSDP2
 E14   here, and tests/engine/test_strategies.py trains LoRA with FSDP2
 E16   tests/engine/test_route.py: the interface that leads to the first machine
@@ -16,8 +17,8 @@ E19   here: the batch in DeepSpeed's settings
 E20   here: the longest row and the vocabulary decide the memory
 E22   tests/runner/test_loop.py: variables of another launcher
 
-Not caused: E10's missing system libraries (cpu_adam_lacks names those that torch asks for), E11's
-caches on NFS, E16 on two real machines.
+Not caused: E10's missing system libraries (cpu_adam_lacks names those that torch asks for), E16 on
+two real machines.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 import pytest
 
 from engine import rules
-from engine.builds import LONGEST_BUILD_SECONDS, refuse_stale_locks
+from engine.builds import LONGEST_BUILD_SECONDS, keep_builds_here, refuse_stale_locks
 from engine.events import EXIT_COMM, EXIT_HOST_OOM, EXIT_OTHER
 from engine.failure import RunError
 from engine.shard import deepspeed_config, fsdp_config
@@ -121,6 +122,58 @@ def test_e10_the_lock_of_a_build_that_was_killed_is_named(
     with pytest.raises(RunError, match=r"cpu_adam that was killed.* remove that file") as caught:
         refuse_stale_locks()
     assert str(lock) in str(caught.value)
+
+
+def home_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> Path:
+    """A table of mounts with the home on a disk of that kind, in a folder with a blank."""
+    for name in ("TRITON_CACHE_DIR", "TRITON_HOME", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "a home"
+    monkeypatch.setenv("HOME", str(home))
+    mounts = tmp_path / "mounts"
+    place = str(home).replace(" ", r"\040")
+    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/home {place} {kind} rw 0 0\n")
+    return mounts
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "cifs", "beegfs_nodev", "fuse.sshfs"])
+def test_e11_caches_of_compiled_code_leave_a_network_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    mounts = home_on(tmp_path, monkeypatch, kind)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "")  # so that it is put back after the test
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")
+
+    said = keep_builds_here(mounts, local=tmp_path)
+
+    own = tmp_path / f"tunewright-{os.getuid()}"
+    assert said is not None
+    assert f"{tmp_path}/a home/.triton ({kind})" in said
+    assert os.environ["TRITON_CACHE_DIR"] == f"{own}/.triton"
+    assert os.environ["TORCH_EXTENSIONS_DIR"] == f"{own}/torch_extensions"
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert keep_builds_here(mounts, local=tmp_path) is None  # the environment says it now
+
+
+def test_e11_caches_on_a_disk_of_this_machine_stay_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert keep_builds_here(home_on(tmp_path, monkeypatch, "xfs"), local=tmp_path) is None
+    assert "TRITON_CACHE_DIR" not in os.environ
+
+
+def test_e11_no_code_is_loaded_from_a_folder_that_others_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = home_on(tmp_path, monkeypatch, "nfs4")
+    (tmp_path / f"tunewright-{os.getuid()}").mkdir()
+    (tmp_path / f"tunewright-{os.getuid()}").chmod(0o777)
+
+    said = keep_builds_here(mounts, local=tmp_path)
+
+    assert said is not None
+    assert said.endswith("set TRITON_CACHE_DIR and TORCH_EXTENSIONS_DIR to folders of this machine")
+    assert "TRITON_CACHE_DIR" not in os.environ
 
 
 def test_e13_whatever_shares_four_bit_weights_is_planned_only_where_it_combines() -> None:

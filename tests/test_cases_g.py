@@ -85,6 +85,7 @@ def test_g01_a_driver_that_takes_seconds_for_an_answer_holds_up_nobody(
     assert starts == [1]
 
 
+@pytest.mark.wide
 def test_g02_a_driver_that_never_answers_is_waited_for_no_longer_than_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

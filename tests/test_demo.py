@@ -12,6 +12,7 @@ import pytest
 
 from wizard import demo, paths
 from wizard.demo import model, report, rows
+from wizard.language import said
 from wizard.problem import ProblemError
 
 HOSTILE = (
@@ -228,7 +229,7 @@ def outcome(**changes: Any) -> report.Outcome:
 
 
 def test_the_report_shows_answers_times_and_no_control_characters() -> None:
-    text = "\n".join(report.lines(outcome()))
+    text = "\n".join(map(said, report.lines(outcome())))
     assert "before  A helper" in text
     assert "after   Otter␛[31m" in text
     assert "together" in text
@@ -299,6 +300,6 @@ def greedy_answer(folder: Path, question: str) -> str:
 
 
 def test_the_last_lines_say_where_model_and_run_are_and_how_to_talk_to_it() -> None:
-    text = "\n".join(demo.closing(Path("/cache/models/m"), Path("/runs/a b")))
+    text = "\n".join(map(said, demo.closing(Path("/cache/models/m"), Path("/runs/a b"))))
     assert "/cache/models/m\n" in text
     assert text.endswith("tunewright chat '/runs/a b'")

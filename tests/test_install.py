@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 from tests.tree import ROOT
 
 INSTALL = ROOT / "install.sh"
+CHINESE = ROOT / "wizard" / "locale" / "install.zh.sh"
+SENTENCE = re.compile(r"\b(?:say|fail|words) '([^']*[a-z]{2}[^']*)'")
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -250,7 +253,7 @@ def test_a_wrong_option_changes_nothing(tmp_path: Path, words: list[str], said: 
 def test_shellcheck_finds_nothing() -> None:
     shellcheck = Path(sys.executable).with_name("shellcheck")
 
-    result = run(str(shellcheck), str(INSTALL), str(ROOT / ".ci" / "run"))
+    result = run(str(shellcheck), str(INSTALL), str(CHINESE), str(ROOT / ".ci" / "run"))
 
     assert result.stdout == ""
 
@@ -275,3 +278,34 @@ def test_every_pinned_version_is_exact_and_admitted_by_pyproject() -> None:
         for requirement in wanted
         if not requirement.specifier.contains(pins[requirement.name.lower()])
     ] == []
+
+
+def test_every_sentence_is_said_in_chinese_where_the_locale_is(tmp_path: Path) -> None:
+    sentences = SENTENCE.findall(INSTALL.read_text(encoding="utf-8"))
+    assert len(sentences) > 20
+    listed = tmp_path / "sentences"
+    listed.write_text("".join(f"{one}\n" for one in sentences), encoding="utf-8")
+    code = f'while IFS= read -r one; do in_language "$one"; echo; done <"{listed}"'
+
+    english = source(code).stdout.splitlines()
+    chinese = source(code, LANG="zh_CN.UTF-8").stdout.splitlines()
+
+    assert english == sentences
+    for theirs, ours in zip(sentences, chinese, strict=True):
+        assert re.search("[\u4e00-\u9fff]", ours), theirs
+        assert ours.count("%s") == theirs.count("%s"), theirs
+
+
+@pytest.mark.parametrize(
+    ("environment", "word"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "没有选项 --nope"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "there is no option --nope"),
+        ({"LANG": "en_US.UTF-8", "TUNEWRIGHT_LANG": "zh"}, "没有选项 --nope"),
+        ({}, "there is no option --nope"),
+    ],
+)
+def test_the_nearest_word_about_the_language_decides(
+    environment: dict[str, str], word: str
+) -> None:
+    assert word in run("bash", str(INSTALL), "--nope", **environment).stderr

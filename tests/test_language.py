@@ -93,8 +93,45 @@ def test_every_text_keeps_the_values_that_stand_in_it(first: int) -> None:
 @given(st.text(max_size=60))
 @settings(max_examples=100, deadline=None)
 def test_a_text_of_somebody_else_passes_as_it_is(text: str) -> None:
-    assert CHINESE_TEXTS.said(f"/data/{text}") == f"/data/{text}"
-    assert CHINESE_TEXTS.value(text.replace(" ", "_")).isprintable() == text.isprintable()
+    name = "_".join(text.split())  # else it may hold a text of ours: "/data must be given"
+    assert CHINESE_TEXTS.said(f"/data/{name}") == f"/data/{name}"
+    assert CHINESE_TEXTS.value(name).isprintable() == name.isprintable()
+
+
+OWN_TEXTS = sorted(CHINESE_TEXTS.whole)
+
+
+@given(st.one_of(st.sampled_from(OWN_TEXTS), st.text(max_size=40)))
+@settings(max_examples=100, deadline=None)
+def test_what_others_wrote_is_never_translated(text: str) -> None:
+    theirs = text.replace(language.BEGIN, "").replace(language.END, "")
+    for name in (language.ENGLISH, "zh_CN"):
+        try:
+            language.use(name)
+            told = language.said(f"no known model matches {language.foreign(text)}; row 3")
+            cell = language.said_value(language.foreign(text))
+        finally:
+            language.use(language.ENGLISH)
+        assert theirs in told
+        assert cell == theirs
+        assert not {language.BEGIN, language.END} & set(told)
+
+
+def test_the_words_of_a_model_are_shown_as_it_said_them(
+    capsys: pytest.CaptureFixture[str], chinese: None
+) -> None:
+    """An answer of a model may be a text of ours, and is no translation of it."""
+    from wizard import demo
+    from wizard.demo.report import Outcome, lines
+
+    answers = {"no dataset": "yes", "Where the run goes": "unknown; training: 3 rows"}
+    outcome = Outcome(before=answers, after=answers, losses=(), seconds={}, result={})
+    for line in lines(outcome):
+        demo._print(line)
+    told = capsys.readouterr().out
+    for question, answer in answers.items():
+        assert f"  {question}\n" in told
+        assert told.count(f"  {answer}\n") == 2
 
 
 SAID: Mapping[str, str] = {
@@ -111,6 +148,13 @@ SAID: Mapping[str, str] = {
         "第 3 行：12 个 token，由 44 截断而来，其中 5 个参与学习（42 %）"
     ),
     "(!) no news for 12 s; last: training": "(!) 已 12 s 没有消息；最后：训练中",
+    "18 ok, 0 to note, 1 warning, 0 failed": "18 正常，0 项提示，1 个警告，0 项失败",
+    "LoRA r8 fp32, DDP on 2 CPU ranks": "LoRA r8 fp32，DDP，2 个 CPU rank",
+    "--model and --data must be given": "必须给出 --model 和 --data",
+    "compare, pack": "compare, pack",
+    "learning_rate = 'x': input should be a valid number, unable to parse string as a number": (
+        "learning_rate = 'x'：应为数字"
+    ),
     "changes with 50,000 rows or more: 64": "变化条件：50,000 条或更多样本：64",
 }
 
@@ -223,6 +267,7 @@ def test_programs_and_files_read_the_same_in_every_language(
         assert told(capsys, "--lang", "zh", *PLAN, rows, option, "--name", "r") == english
 
 
+@pytest.mark.wide
 def test_commands_speak_chinese_and_leave_names_alone(
     capsys: pytest.CaptureFixture[str], rows: str
 ) -> None:
@@ -238,7 +283,10 @@ def test_commands_speak_chinese_and_leave_names_alone(
         ("runs",): "中没有任务",
         ("runs", "rename", "a", "b"): "没有叫 'a' 的任务",
         ("--help",): "显示这台机器能怎样训练",
-        ("plan", "--help"): "怎样的方案算更好",
+        ("plan", "--help"): "退出码：0 正常，1 失败，2 用法错误，4 数据有问题",
+        ("settings", "list", "lora_rank"): "lora_rank（整数，1 到 1,048,576）：适配器的秩",
+        ("model", "search", "Qwen3-0.6B"): "Qwen/Qwen3-0.6B：596.0 M，",
+        ("frobnicate",): "pack，chat，presets，settings",
         ("plan", "--nonsense"): "没有选项 --nonsense",
         ("settings", "show", "lora_rank"): "适配器的秩",
         ("doctor",): "项失败",
@@ -265,3 +313,26 @@ def test_cut_text_takes_no_more_cells_than_there_are(text: str, width: int) -> N
 def test_fragments_are_words_that_nobody_is_called() -> None:
     words = {entry.msgid for entry in entries("zh_CN") if entry.msgctxt == FRAGMENT}
     assert not words & {"Data", "Model", "Plan", "run", "data", "model", "plan"}
+
+
+def test_words_of_the_field_are_explained_in_every_language(chinese: None) -> None:
+    from wizard.glossary import GLOSSARY, glossary
+
+    told = glossary().split("\n")[1:]
+    assert len(told) == len(GLOSSARY)
+    for word, line in zip(GLOSSARY, told, strict=True):
+        assert line.startswith(f"{word}：")
+        assert CHINESE.search(line)
+
+
+COMMAND_OF_README = re.compile(r"^(?:tunewright|\./install\.sh)[^#\n]*", re.MULTILINE)
+
+
+def test_the_chinese_readme_gives_commands_of_the_english_one() -> None:
+    root = CATALOGUES.parents[1]
+    theirs, ours = (
+        [one.strip() for one in COMMAND_OF_README.findall((root / name).read_text("utf-8"))]
+        for name in ("README.md", "README.zh_CN.md")
+    )
+    assert len(ours) > 10
+    assert {*ours} <= {*theirs}

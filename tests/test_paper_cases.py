@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,9 @@ from wizard.answers import Answers
 from wizard.facts import GIB, Disk, Facts, TorchView
 from wizard.plan import Plan
 from wizard.planner import plans
+from wizard.planner.shape import shape_of
+from wizard.planner.simulated import setup_of
+from wizard.planner.tape import device
 from wizard.probe.composed import compose
 from wizard.probe.machine import find
 
@@ -41,12 +45,39 @@ def way(plan: Plan) -> tuple[str, str, str]:
 
 def test_one_card_of_24_gib_tunes_7b_by_lora_and_by_qlora_once_rows_are_long() -> None:
     machine = known(find("1x NVIDIA GeForce RTX 4090"), QWEN_7B, host_gib=64)
-    assert way(planned(machine)[0]) == ("lora", "single", "none")
-    assert way(planned(machine, max_length=16384)[0]) == ("qlora", "single", "none")
+    short, long = planned(machine)[0], planned(machine, max_length=16384)[0]
+    assert way(short) == ("lora", "single", "none")
+    assert way(long) == ("qlora", "single", "none")
+    for plan, other, why in (
+        (
+            short,
+            "qlora",
+            r"not needed: without it 1\d\.\d GiB of 22\.1 GiB a rank may use",
+        ),
+        (long, "lora", r"\d\.\d GiB too large per rank"),
+    ):
+        (method,) = [d for d in plan.decisions if d.setting == "method"]
+        (alternative,) = method.alternatives
+        assert alternative.value == other
+        assert re.fullmatch(why, alternative.why_not)
     full = [plan for plan in planned(machine) if plan.spec.method.method == "full"]
     assert full
     assert not any(plan.fits for plan in full)
     assert all(plan.would_fit for plan in full)
+
+
+def test_what_is_recommended_on_a_card_of_24_gib_fits_by_the_upper_bound_too() -> None:
+    for name in (QWEN_7B, LLAMA_8B):
+        machine = known(find("1x NVIDIA GeForce RTX 4090"), name, host_gib=64)
+        assert machine.model is not None
+        shape, total = shape_of(machine.model), machine.devices[0].memory_total_bytes
+        assert shape is not None
+        assert total is not None
+        for length in (1024, 8192):
+            best = planned(machine, max_length=length)[0]
+            setup = setup_of(best.spec, machine.model, shape)
+            assert setup is not None
+            assert device(setup).high < 0.95 * total
 
 
 def test_8b_on_a_card_of_16_gib_is_qlora() -> None:

@@ -14,7 +14,7 @@ from tests.test_planner import CARDS, cards, facts, model
 from wizard.answers import Answers
 from wizard.facts import GIB, Facts
 from wizard.plan import Plan
-from wizard.planner import plans
+from wizard.planner import plans, sizing
 from wizard.planner.budgets import Budget
 from wizard.planner.memory import estimate
 from wizard.planner.shape import shape_of
@@ -63,6 +63,21 @@ def test_neither_a_plan_nor_a_rung_is_one_that_the_trainer_refuses(
             exact = exact and rung.training.optim == plan.spec.training.optim
             assert exact == (number < plan.exact_rungs)
         assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("goal", ["quality", "least-memory"])
+def test_sizes_are_searched_for_without_a_look_at_the_schedule(
+    goal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(search: sizing.Sizing, spec: Spec) -> sizing.Sizes:
+        for name in sizing.SCHEDULE:
+            del spec.training.__dict__[name]  # to read one is an AttributeError
+        return search.search(spec)
+
+    known, answers = machine((24, 4)), Answers(goal=goal)  # type: ignore[arg-type]
+    found = plans(known, answers)
+    monkeypatch.setattr(sizing, "_chosen", without)
+    assert plans(known, answers) == found
 
 
 @settings(max_examples=6, deadline=None)

@@ -465,6 +465,7 @@ def cards(memory_gib: float, count: int) -> tuple[Device, ...]:
     )
 
 
+@pytest.mark.wide
 @settings(max_examples=12, deadline=None)
 @given(
     card=CARDS,

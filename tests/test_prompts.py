@@ -17,6 +17,7 @@ from tests.screens.stage import RUN, FollowedRun, World
 from tests.tiers import spread
 from wizard.answers import Answers
 from wizard.commands.planned import detail
+from wizard.language import said
 from wizard.planner import plans as real_plans
 from wizard.problem import ProblemError
 from wizard.prompts.starting import Ending
@@ -44,7 +45,7 @@ class Script:
 
 def walk(answers: Sequence[str], world: World, **verbs: Any) -> tuple[Ending | None, Script]:
     script = Script(answers)
-    talk = Talk(read=script.read, say=script.said.append)
+    talk = Talk(read=script.read, say=lambda text: script.said.append(said(text)))
     return ask_all(world.verbs(**{"plans": real_plans, **verbs}), talk, detail), script
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine import preflight, processes
+from engine import preflight, processes, stage
 from engine.events import (
     EXIT_BAD_DATA,
     EXIT_BAD_SPEC,
@@ -180,6 +180,22 @@ def begin(run: Path, pid: int) -> tuple[int, str, str]:
     child = watch(run, "begin", "--pid", str(pid))
     out, error = child.communicate(timeout=PATIENCE_SECONDS)
     return child.returncode, out.strip(), error
+
+
+def test_e11_ranks_that_are_done_and_do_not_exit_are_ended(
+    run: Path, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "EXIT_SECONDS", 0.5)
+    begin(run, os.getpid())
+    child = start("sleep", "60")
+    write_json(run / "exit" / "0" / "rank-00000.json", {"rank": 0, "code": 0, "t": time.time()})
+
+    code = stage.watch(
+        stage.Stage(run=run, phase="training", pid=child.pid, ranks=range(1), attempt=0, rung=0)
+    )
+
+    assert code == EXIT_OK
+    assert child.wait(timeout=PATIENCE_SECONDS) == -signal.SIGTERM
 
 
 def test_a_stage_is_watched_to_its_end_and_gives_its_code(run: Path, start: Any) -> None:

@@ -95,6 +95,7 @@ TITLED = {  # call → which of its arguments (by place or keyword) is a title o
     "Field": (1,),
     "StepHeader": (1,),
     "_in_words": (0,),
+    "detail": (1,),
 }
 LABELLED = (  # files in which the first of a tuple is a label of what follows
     "wizard/overview.py",
@@ -112,7 +113,7 @@ LABELLED = (  # files in which the first of a tuple is a label of what follows
 )
 _WORD_LISTS = """
 LABELS STAGES ORIGINS LINK_NAMES MARKS METHOD_REASONS NAMES MOVED MEANINGS STOP_CHOICES
-WORDS EXIT_MEANING CAUSES PLACE titles RANK_TITLES
+WORDS EXIT_MEANING CAUSES PLACE titles RANK_TITLES MEANS GLOSSARY
 """
 WORD_LISTS = frozenset(_WORD_LISTS.split())
 """Tables of words: their values, or all of them, are shown."""
@@ -127,12 +128,14 @@ inputs allocator context logits process weights gradients activations adapter lo
 """
 FRAGMENTS = tuple(_FRAGMENTS.split())
 """Words that are ours wherever they stand alone for a value."""
+SHORT = ("line {0}", "row {0}", "at least {0}", "or {0}", "Full {0}")
+"""Texts put together where they are not read as one."""
 TITLES = ("error",)
 """Titles of columns that elsewhere are another word."""
 _NOUNS = """
-row step device rank checkpoint setting token warning layer file
+row step device rank checkpoint setting token warning layer file pack run
 """
-NOUNS = tuple(_NOUNS.split())
+NOUNS = (*_NOUNS.split(), "CPU rank")
 OF_LIBRARIES = (
     # argparse
     "usage: ",
@@ -142,6 +145,40 @@ OF_LIBRARIES = (
     "show program's version number and exit",
     "one of the arguments {0} is required",
     "ignored explicit argument {0}",
+    # the system's words for what went wrong with a file
+    "No such file or directory",
+    "Permission denied",
+    "Is a directory",
+    "Not a directory",
+    "File exists",
+    "Directory not empty",
+    "Read-only file system",
+    "No space left on device",
+    "Disk quota exceeded",
+    "Input/output error",
+    "Too many open files",
+    "File name too long",
+    "Operation not permitted",
+    # pydantic, of a value that a setting does not take
+    "input should be a valid number, unable to parse string as a number",
+    "input should be a valid integer, unable to parse string as an integer",
+    "input should be a valid integer, got a number with a fractional part",
+    "input should be a valid boolean, unable to interpret input",
+    "input should be a finite number",
+    "input should be a valid string",
+    "input should be greater than {0}",
+    "input should be greater than or equal to {0}",
+    "input should be less than {0}",
+    "input should be less than or equal to {0}",
+    "input should be {0}",
+    # json, of a line that is none
+    "Expecting ',' delimiter",
+    "Expecting ':' delimiter",
+    "Expecting value",
+    "Expecting property name enclosed in double quotes",
+    "Unterminated string starting at",
+    "Extra data",
+    "Invalid control character at",
     # Textual's palette
     "Open the command palette",
     "Search for commands…",
@@ -185,7 +222,7 @@ def texts() -> list[Text]:
         found[f"{TITLE}\4{word}"] = Text(word, {"tests/texts.py"}, context=TITLE)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
-    for english in ("line {0}", "row {0}", "at least {0}", "or {0}"):
+    for english in SHORT:
         keep(english, "tests/texts.py")
     for module in _modules():
         for english in of_module(module):
@@ -466,7 +503,7 @@ def template() -> polib.POFile:
         "Content-Type": "text/plain; charset=UTF-8",
         "Content-Transfer-Encoding": "8bit",
     }
-    for mark in ("; ", ", ", ": ", ". ", " (", "(", ")", ".", "! ", "? "):
+    for mark in ("; ", ", ", ": ", ". ", " (", "(", ")", ".", "! ", "? ", " and "):
         made.append(polib.POEntry(msgid=mark, msgctxt="between texts"))
     for text in texts():
         made.append(

@@ -88,9 +88,11 @@ def build_parser() -> argparse.ArgumentParser:
         prog="tunewright",
         description="From a fresh server and a data file to a fine-tuned model. "
         "Without a command: the wizard.",
-        epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 some rows are dropped, 4 bad data, "
-        "5 nothing fits, 6 devices missing, 70 internal; run --follow and watch end with the run's "
-        "own code. Each command's --help names its own.",
+        epilog=said(
+            "Exit codes: 0 ok, 1 failed, 2 usage, 3 some rows are dropped, 4 bad data, 5 nothing "
+            "fits, 6 devices missing, 70 internal; run --follow and watch end with the run's own "
+            "code. Each command's --help names its own."
+        ),
     )
     parser.add_argument("--version", action="version", version=f"tunewright {__version__}")
     parser.add_argument(

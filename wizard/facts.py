@@ -351,6 +351,10 @@ class Model:
     """Those of them that an adapter can stand beside; empty when not known."""
     disk_bytes: int | None = None
     licence: str | None = None
+    own_code: tuple[str, ...] = ()
+    """Python files that come with it and that its configuration names to be loaded by."""
+    commit: str | None = None
+    """The hub's newest commit, at which this was read; None for a folder."""
     source: str = ""
     """`config.json`, `safetensors headers` or `shipped table`."""
 

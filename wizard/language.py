@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,9 +38,19 @@ WEAK_LETTERS, STRONG_MARKS = 10, 3
 
 PLACE = re.compile(r"\{(\d+)\}")
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+NUMBER = re.compile(r"[-+~]?\d")
+COUNT = re.compile(r"\{0\} [A-Za-z ]+$")
 QUANTITY = re.compile(r"\(?[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}\)?")
 IDEOGRAPHS_APART = re.compile("^[\u4e00-\u9fff] [\u4e00-\u9fff]$")
-MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9-]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+AND = " and "
+NAME = re.compile(r"--[\w-]+|\w*[_\d]\w*")
+"""An option, a setting or a number: what is listed with `and` between."""
+BEGIN, END = "\ufdd0", "\ufdd1"
+"""Around what is foreign: no characters, and in no text."""
+MARKED = re.compile(f"[{BEGIN}{END}]")
+FOREIGN = re.compile(f"{BEGIN}([^{BEGIN}{END}]*){END}")
+HIDDEN = re.compile(rf"{BEGIN}(\d+){END}")
 PROSE = re.compile(r"[a-z]{2,}")
 WORDS_APART = re.compile(r"\s\S")
 JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[A-Za-z)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
@@ -55,6 +65,8 @@ class Template:
     literals: tuple[str, ...]
     said: str
     weak: bool
+    counts: bool = False
+    """A number of things: what stands for the number is one."""
 
     @property
     def weight(self) -> int:
@@ -115,7 +127,8 @@ class Catalogue:
                 if not translated:
                     continue
                 if PLACE.search(english):
-                    template = _template(english, translated)
+                    counts = bool(entry.msgid_plural and COUNT.match(english))
+                    template = _template(english, translated, counts=counts)
                     if not template.weak or translated != english:
                         templates.append((english, template))
                     continue
@@ -155,6 +168,8 @@ class Catalogue:
         before, core, after = EDGES.fullmatch(text).groups()  # type: ignore[union-attr]
         if core in self.fragments:
             return self.mark(before) + self.whole[core] + self.mark(after)
+        if (listed := self._listed(core)) is not None:
+            return before + listed + after
         return self.said(text) if WORDS_APART.search(core) else text
 
     def _with_values(self, text: str) -> str | None:
@@ -171,6 +186,8 @@ class Catalogue:
         for template in best:
             for values in sorted(template.values(text), key=_joints):
                 known = [self.value(value) for value in values]
+                if template.counts and not self._is_number(values[0]):
+                    continue
                 if not template.weak or all(map(self._is_plain, values)):
                     return _filled(template.said, known)
         return None
@@ -194,15 +211,26 @@ class Catalogue:
         english = " ".join(pieces[::2])
         return told if _english_left(told) < _english_left(english) else None
 
+    def _is_number(self, value: str) -> bool:
+        """Whether things are counted by it: digits, or a word of ours such as `no`."""
+        return bool(NUMBER.match(value)) or value in self.fragments
+
+    def _listed(self, text: str) -> str | None:
+        """Names with `and` between them; None for what is no such list."""
+        named = text.split(AND)
+        if len(named) < 2 or not all(NAME.fullmatch(one) or one in self.whole for one in named):
+            return None
+        return self.mark(AND).join(self.whole.get(one, one) for one in named)
+
     def _is_plain(self, value: str) -> bool:
         """Whether a value is a number, one word, or a text of ours: no part of another sentence."""
         stripped = value.strip()
-        if value != value.rstrip():
+        if value != value.rstrip(" ,;:"):
             return False
         if QUANTITY.fullmatch(stripped) or stripped in self.fragments - ANSWERS:
             return True
         if WORDS_APART.search(stripped) or PROSE.fullmatch(stripped):
-            return self._as_one(value) is not None
+            return (self._listed(value) or self._as_one(value)) is not None
         return True
 
     def mark(self, mark: str) -> str:
@@ -210,10 +238,10 @@ class Catalogue:
         return self.marks.get(mark, mark)
 
 
-def _filled(text: str, values: Sequence[str]) -> str:
+def _filled(text: str, values: Sequence[str], place: re.Pattern[str] = PLACE) -> str:
     """A text with its values; Chinese characters and others have a blank between them."""
     told = ""
-    for at, part in enumerate(PLACE.split(text)):
+    for at, part in enumerate(place.split(text)):
         piece = values[int(part)] if at % 2 else part
         if IDEOGRAPHS_APART.search(f"{told[-2:]}{piece[:1]}"):
             told = told[:-1]
@@ -232,7 +260,7 @@ def _without_edges(text: str) -> list[tuple[str, str, str]]:
     return sorted(found, key=lambda parts: parts[1].count("(") != parts[1].count(")"))
 
 
-def _template(english: str, translated: str) -> Template:
+def _template(english: str, translated: str, *, counts: bool) -> Template:
     """Values are numbered by their place in the English text, in its order."""
     literals = tuple(PLACE.split(english)[::2])
     order = {number: str(at) for at, number in enumerate(PLACE.findall(english))}
@@ -240,7 +268,7 @@ def _template(english: str, translated: str) -> Template:
     words = WORD.findall(" ".join(literals))
     marks = sum(literal.count(mark) for literal in literals for mark in ",;:()")
     weak = marks < STRONG_MARKS and (sum(map(len, words)) < WEAK_LETTERS or len(words) < 2)
-    return Template(literals=literals, said=translated, weak=weak)
+    return Template(literals=literals, said=translated, weak=weak, counts=counts)
 
 
 def _by_rarest_word(
@@ -308,9 +336,18 @@ def used() -> str:
     return _language
 
 
+def foreign(text: object) -> str:
+    """What others wrote (a model, a library, rows, a log), marked for a line that `said` passes on.
+
+    `said` takes the marks away and leaves what is between them as it is, even where it is a text of
+    ours. What is marked goes nowhere else.
+    """
+    return f"{BEGIN}{MARKED.sub('', str(text))}{END}"
+
+
 def said(text: str) -> str:
     """A text of ours, for a person to read; values in it stay as they are."""
-    return text if _catalogue is None else _catalogue.said(text)
+    return _apart(text, None if _catalogue is None else _catalogue.said)
 
 
 def said_title(text: str) -> str:
@@ -320,7 +357,29 @@ def said_title(text: str) -> str:
 
 def said_value(text: str) -> str:
     """The same where the text may be somebody's name for something: a name stays as it is."""
-    return text if _catalogue is None else _catalogue.value(text)
+    return _apart(text, None if _catalogue is None else _catalogue.value)
+
+
+def _apart(text: str, translated: Callable[[str], str] | None) -> str:
+    """A text translated with numbers for what is foreign in it."""
+    if BEGIN not in text:
+        return translated(text) if translated else text
+    values = FOREIGN.findall(text)
+    if translated is None:
+        return FOREIGN.sub(lambda found: found[1], text)
+    numbers = iter(range(len(values)))
+    hidden = FOREIGN.sub(lambda _: f"{BEGIN}{next(numbers)}{END}", text)
+    return _filled(translated(hidden), values, HIDDEN)
+
+
+def mark(mark: str) -> str:
+    """Punctuation as the language writes it: `, ` or `.`."""
+    return mark if _catalogue is None else _catalogue.mark(mark)
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Texts in the reader's language with commas between them."""
+    return mark(", ").join(texts)
 
 
 def said_problem(problem: Problem) -> str:

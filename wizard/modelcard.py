@@ -66,6 +66,8 @@ def describe(
     kinds = {"base": "base: no chat habit", "instruct": "instruct: answers as an assistant"}
     gated = {True: ("gated", "yes: HF_TOKEN, and its licence accepted")}.get(model.gated or False)
     vision = ("vision", f"{model.vision} tower: stays as it is, only text is learnt")
+    code = f"{', '.join(model.own_code)}: runs only with trust_remote_code"
+    at = [("commit", model.commit)] if model.own_code and model.commit else []
     fetched = f"fetched when the run starts; {wording.gib(disk_free_bytes)} free"
     return [
         ("name", model.name),
@@ -75,6 +77,8 @@ def describe(
         *([gated] if gated else []),
         ("quantized", f"{model.quantized}: cannot be trained" if model.quantized else "no"),
         *([vision] if model.vision else []),
+        *([("own code", code)] if model.own_code else []),
+        *at,
         ("parameters", wording.parameters(model.parameters) + exact),
         ("weights", _weights(model)),
         ("architecture", model.architecture or wording.UNKNOWN),

@@ -126,12 +126,19 @@ def _run_sh(
 
 
 def _own_code(spec: Spec) -> str:
-    """A comment for each plug-in: code of the user that runs, as a copy kept in plugins/."""
+    """A comment for each code that is not ours and runs: the model's own, and plug-ins of the user.
+
+    Of plug-ins a copy is kept in plugins/; the model's own is compared with what was fetched.
+    """
     lines = [
         f"# code  {kind}: {text} (yours; the run keeps a copy in plugins/)"
         for kind, named in spec.plugins.named.items()
         for text in named
     ]
+    if spec.model.trust_remote_code:
+        at = f" at commit {spec.model.revision}" if spec.model.revision else ""
+        whose = "trust_remote_code: the run ends with 64 where it is not what was fetched first"
+        lines.append(f"# code  Python files that come with {spec.model.model}{at} ({whose})")
     return "".join(f"\n{printable(line)}" for line in lines)
 
 

@@ -16,16 +16,20 @@ from engine.hub.repo import Listing, Read
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
 BESIDE = ("*.json", "*.jinja", "*.txt", "*.model", "README.md", "LICENSE*")
-"""Of a model beside its weights: configuration, tokenizer, templates, licence; never code."""
+"""Of a model beside its weights: configuration, tokenizer, templates, licence."""
+CODE = "*.py"
+"""Its own code, where it may run."""
 
 
-def model_files(listing: Listing, read: Read) -> Sequence[str]:
+def model_files(listing: Listing, read: Read, *, code: bool = False) -> Sequence[str]:
     """The files of a model, its weights once: repositories often have them in several forms.
 
+    Code only where it is asked for.
     Raises RunError (bad_spec) where there are no safetensors.
     """
     root = [file.path for file in listing.files if "/" not in file.path]
-    small = [name for name in root if any(fnmatch.fnmatch(name, wanted) for wanted in BESIDE)]
+    beside = (*BESIDE, CODE) if code else BESIDE
+    small = [name for name in root if any(fnmatch.fnmatch(name, wanted) for wanted in beside)]
     if INDEX in root:
         weights = sorted(set(_weight_map(read(INDEX)).values()))
         absent = [name for name in weights if name not in root]

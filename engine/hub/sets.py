@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine import own_code
 from engine.failure import RunError
 from engine.hub.choice import model_files, split_files
 from engine.hub.huggingface import HuggingFace
 from engine.hub.modelscope import ModelScope
-from engine.hub.repo import Hub, Repo, Snapshot, Told, fetch
+from engine.hub.repo import Hub, Listing, Read, Repo, Snapshot, Told, fetch
+from engine.record import read_json
 from engine.rows.sources import HubSet
+from engine.spec import ModelTable
 
 HUBS: Mapping[str, Callable[[], Hub]] = {"huggingface": HuggingFace, "modelscope": ModelScope}
 
@@ -28,10 +31,22 @@ class FetchedSet:
     """Hash of what the hub says they hold."""
 
 
-def fetch_model(source: str, name: str, revision: str | None, told: Told) -> Snapshot:
-    """The folder of a model. Raises RunError in one sentence."""
-    repo = Repo(name=name, kind="model", revision=revision)
-    return fetch(HUBS[source](), repo, model_files, told)
+def fetch_model(source: str, table: ModelTable, told: Told) -> Snapshot:
+    """The folder of a model; its own code is looked at before weights are fetched.
+
+    Raises RunError in one sentence.
+    """
+    repo = Repo(name=table.model, kind="model", revision=table.revision)
+    trusted = table.trust_remote_code
+
+    def choose(listing: Listing, read: Read) -> Sequence[str]:
+        if trusted:
+            own_code.check_pinned(table.model, table.revision, listing.revision)
+        if listing.file("config.json"):
+            own_code.check(table.model, read_json(read("config.json")), trusted=trusted)
+        return model_files(listing, read, code=trusted)
+
+    return fetch(HUBS[source](), repo, choose, told)
 
 
 def fetch_set(wanted: HubSet, told: Told = lambda done, total: None) -> FetchedSet:

@@ -73,6 +73,7 @@ def test_a_missing_folder_and_one_without_config_are_told_apart(tmp_path: Path) 
         fetch(ModelTable(model=str(tmp_path)))
 
 
+@pytest.mark.wide
 def test_a_model_that_needs_code_of_its_own_is_refused_and_one_that_does_not_is_taken(
     tmp_path: Path,
 ) -> None:

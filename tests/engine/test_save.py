@@ -174,7 +174,7 @@ def test_the_rows_that_fill_up_an_epoch_are_counted_as_the_library_repeats_them(
         said = uneven_epoch(spec, rows)
         assert (said is None) == (seen == rows)
         if said is not None:
-            assert f" filled up with {seen - rows} rows from its start" in said
+            assert f" filled up with {seen - rows} of them from its start" in said
             assert (f"holds {seen % 8}, where the other steps hold 8" in said) == (seen % 8 > 0)
 
 

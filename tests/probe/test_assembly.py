@@ -80,6 +80,7 @@ def test_a_child_that_hangs_is_left_after_the_limit_and_what_it_said_is_kept() -
     assert text == "said\n"
 
 
+@pytest.mark.wide
 def test_children_of_a_child_that_hangs_end_with_it(tmp_path: Path) -> None:
     mark = tmp_path / "alive"
     grandchild = f"import time; time.sleep(1.5); open({str(mark)!r}, 'w')"
@@ -103,6 +104,7 @@ def test_what_is_said_is_heard_in_whole_lines() -> None:
     assert ran.out == "one\ntwo\n"
 
 
+@pytest.mark.wide
 def test_facts_are_told_as_they_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in in_child("rtx3090x2_nvlink", seconds_per_call=0.02).items():
         monkeypatch.setenv(name, value)

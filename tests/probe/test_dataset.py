@@ -145,6 +145,7 @@ def test_rows_that_cross_the_edges_of_a_chunk_are_whole(
     assert (found.rows, found.longest_row_chars) == (40, 41)
 
 
+@pytest.mark.wide
 def test_a_large_file_is_read_in_little_memory(tmp_path: Path) -> None:
     row = json.dumps({"instruction": "a" * 1000, "output": "b" * 1000})
     path = tmp_path / "large.json"

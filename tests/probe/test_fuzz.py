@@ -137,6 +137,7 @@ def whole(facts: Facts) -> None:
 FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.wide
 @settings(FUZZ, max_examples=150)
 @given(machine=st.sampled_from(MACHINES), broken=breakages)
 def test_any_calls_failing_in_any_way_give_facts(machine: str, broken: dict[str, Any]) -> None:
@@ -170,6 +171,7 @@ lines = st.dictionaries(names, anything, max_size=5).flatmap(
 )
 
 
+@pytest.mark.wide
 @settings(FUZZ, max_examples=150)
 @given(st.lists(lines | st.text(max_size=30), max_size=8).map("\n".join))
 def test_lines_of_any_content_are_understood_or_skipped(text: str) -> None:

@@ -239,8 +239,8 @@ async def rest(pilot: Pilot[Any]) -> None:
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    """Wait for a condition, at most a few seconds."""
-    for _ in range(200):
+    """Wait for a condition, on a machine that may have much else to do."""
+    for _ in range(1000):
         await rest(pilot)
         if condition():
             return

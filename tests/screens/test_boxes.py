@@ -36,6 +36,7 @@ def dashboard(world: World) -> OnePage:
     return OnePage(lambda: Dashboard(RUN, source))
 
 
+@pytest.mark.wide
 async def test_at_every_size_the_boxes_shown_lie_within_the_screen() -> None:
     app = dashboard(World(run=FollowedRun(run_with())))
     async with app.run_test(size=(140, 40)) as pilot:
@@ -57,6 +58,7 @@ async def test_at_every_size_the_boxes_shown_lie_within_the_screen() -> None:
             assert [box.id for box in app.screen.query(f"#{name}") if box.display] == [name]
 
 
+@pytest.mark.wide
 async def test_keys_change_curve_order_and_log_and_give_a_box_the_screen() -> None:
     log = ("step 1", "RuntimeError: boom", "step 2")
     world = World(run=FollowedRun(run_with()), log=log)
@@ -90,6 +92,7 @@ async def test_keys_change_curve_order_and_log_and_give_a_box_the_screen() -> No
     assert picture.startswith("<svg")
 
 
+@pytest.mark.wide
 async def test_a_run_that_ended_is_replayed_from_its_recording() -> None:
     shown_again = frames(RECORDED, 20)
     world = World(run=FollowedRun(shown_again[-1]), frames=shown_again)

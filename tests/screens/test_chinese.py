@@ -66,3 +66,24 @@ async def test_help_and_the_palette_name_keys_in_chinese() -> None:
         text = shown(app)
     assert "按下一个目标排序" in text
     assert left_in_english(text) == []
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 16)])
+async def test_the_help_of_a_run_is_read_to_its_end_on_a_small_screen(
+    size: tuple[int, int],
+) -> None:
+    """The box is closed on all sides, says which keys go on, and they reach the last key."""
+    app = OnePage(PAGES["run"])
+    async with app.run_test(size=size) as pilot:
+        await rest(pilot)
+        await pilot.press("question_mark")
+        await rest(pilot)
+        first = shown(app)
+        await pilot.press("end")
+        await rest(pilot)
+        last = shown(app)
+    assert "打开命令面板" not in first
+    assert "打开命令面板" in last
+    for text in (first, last):
+        assert "实时查看任务" in text
+        assert "Page Down 看其余内容；Esc 关闭" in text

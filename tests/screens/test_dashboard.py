@@ -35,6 +35,7 @@ def app_for(world: World) -> OnePage:
     return OnePage(lambda: Dashboard(RUN, world.source()))
 
 
+@pytest.mark.wide
 async def test_keys_pick_a_rank_show_the_log_and_leave_the_run_alone() -> None:
     world = World(run=FollowedRun(TRAINING))
     app = app_for(world)
@@ -183,6 +184,7 @@ def test_a_row_of_a_rank_keeps_to_its_line(width: int) -> None:
     assert "loading model 2 min" in "\n".join(drawn)
 
 
+@pytest.mark.wide
 async def test_a_folder_that_cannot_be_read_is_told_and_tried_again() -> None:
     world = World(run=FollowedRun(TRAINING))
     refusals = [ProblemError(Problem(what="the folder is gone"))]

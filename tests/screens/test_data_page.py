@@ -180,6 +180,7 @@ async def test_a_report_that_no_run_would_start_with_stops_the_page() -> None:
     assert problem.what == "3 % of the rows cannot be used"
 
 
+@pytest.mark.wide
 async def test_a_data_file_of_this_folder_is_suggested_and_another_path_can_be_typed() -> None:
     """The field is empty: nothing stands there as if it had been typed."""
     world = World(nearby=("new.jsonl", "old.jsonl"))

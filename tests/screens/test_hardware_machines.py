@@ -27,6 +27,7 @@ def test_the_page_of_a_machine_looks_as_it_did(
     assert snap_compare(OnePage(lambda: machines.page(name)), terminal_size=size, run_before=rest)
 
 
+@pytest.mark.wide
 async def test_what_is_known_is_shown_before_the_rest_has_come_in() -> None:
     last = threading.Event()
     host_only = replace(values.MACHINE, devices=(), problems=())
@@ -70,6 +71,7 @@ async def test_facts_of_an_older_look_do_not_replace_newer_ones() -> None:
         assert "RTX 4090" in shown(app)
 
 
+@pytest.mark.wide
 async def test_what_does_not_fit_is_reached_with_the_arrow_keys() -> None:
     app = OnePage(lambda: machines.page("mixed"))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -109,6 +109,7 @@ async def test_help_begins_with_the_widget_that_has_the_focus() -> None:
         assert "Each row that cannot be used, with its line." in " ".join(shown(app).split())
 
 
+@pytest.mark.wide
 async def test_every_widget_that_takes_keys_has_help_of_its_own() -> None:
     for name in ("start", "hardware", "model", "data", "plan", "tune", "review"):
         app = OnePage(PAGES[name])

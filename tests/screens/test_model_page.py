@@ -86,6 +86,7 @@ async def test_a_quantised_model_is_not_taken() -> None:
     assert "already quantised (gptq)" in problem.what
 
 
+@pytest.mark.wide
 async def test_a_fit_that_takes_for_ever_holds_nothing_up() -> None:
     hangs = threading.Event()
 

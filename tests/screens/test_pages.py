@@ -78,6 +78,7 @@ async def test_a_machine_without_accelerators_says_that_the_cpu_trains() -> None
         assert "No accelerator found: ranks will run on the CPU." in shown(app)
 
 
+@pytest.mark.wide
 async def test_the_model_page_reads_a_name_and_refuses_one_it_cannot_read() -> None:
     app = OnePage(lambda: model(World(), model=None, suggested="demo"))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -81,6 +81,7 @@ async def test_c_on_two_plans_shows_them_side_by_side() -> None:
     assert "4,500 tok/s" in text
 
 
+@pytest.mark.wide
 async def test_another_machine_is_looked_at_but_its_plans_are_not_taken() -> None:
     planned: list[str] = []
 
@@ -155,6 +156,7 @@ def test_plans_as_fast_as_each_other_are_said_to_be_a_tie() -> None:
     assert tied(values.PLANS[0], values.PLANS) == []
 
 
+@pytest.mark.wide
 async def test_a_planner_or_a_probe_that_hangs_freezes_nothing() -> None:
     """Keys work, Escape leaves, and the program's end does not wait for the thread."""
     hangs = threading.Event()

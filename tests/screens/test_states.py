@@ -134,6 +134,7 @@ async def test_what_a_user_can_mend_has_no_traceback() -> None:
         assert not isinstance(app.screen, Sheet)
 
 
+@pytest.mark.wide
 async def test_a_hub_that_hangs_freezes_nothing() -> None:
     hangs = threading.Event()
 
@@ -235,6 +236,7 @@ async def test_offline_is_said_on_top_and_by_what_needs_the_hub(size: tuple[int,
     assert asked == []
 
 
+@pytest.mark.wide
 async def test_a_search_that_matches_nothing_says_what_enter_does() -> None:
     app = OnePage(lambda: model(World(known=values.KNOWN)))
     async with app.run_test(size=(80, 24)) as pilot:

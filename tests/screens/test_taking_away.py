@@ -27,6 +27,7 @@ CHOSEN = Chosen(answers=values.ANSWERS, plan=values.PLANS[0], others=values.PLAN
 RECIPE = Preset(name="short-rows", title="Short rows", settings={"max_length": 512, "lora_rank": 8})
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("page", [pytest.param("plan", marks=pytest.mark.slow), "review"])
 async def test_x_writes_the_plan_in_another_form_and_never_over_a_file(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -58,6 +59,7 @@ async def test_x_writes_the_plan_in_another_form_and_never_over_a_file(
     assert app.left == []
 
 
+@pytest.mark.wide
 async def test_loading_a_preset_keeps_what_was_typed_and_what_was_read() -> None:
     read: list[str] = []
 
@@ -97,6 +99,7 @@ async def test_loading_a_preset_keeps_what_was_typed_and_what_was_read() -> None
     assert read == ["rows.jsonl"], "what was read is not read again"
 
 
+@pytest.mark.wide
 async def test_a_preset_is_loaded_on_a_page_and_saved_from_one() -> None:
     world = World(presets=(RECIPE,))
     answers = replace(values.ANSWERS, settings={"lora_rank": 4})

@@ -41,6 +41,7 @@ def with_settings(answers: Answers) -> tuple[Plan, ...]:
     return (replace(first, spec=first.spec.model_copy(update={"training": training})),)
 
 
+@pytest.mark.wide
 async def test_z_takes_back_a_change_and_y_does_it_again() -> None:
     app = OnePage(lambda: TunePage(with_settings, START, RUN.name, FACTS))
     async with app.run_test(size=(140, 40)) as pilot:
@@ -61,6 +62,7 @@ async def test_z_takes_back_a_change_and_y_does_it_again() -> None:
     assert app.left[0].answers.settings == {"learning_rate": 5e-5, "num_train_epochs": 2.0}
 
 
+@pytest.mark.wide
 async def test_any_setting_is_found_by_its_name_elsewhere_and_fixed() -> None:
     app = OnePage(tune)
     async with app.run_test(size=(140, 40)) as pilot:

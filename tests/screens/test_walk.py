@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from textual.events import Key
 from textual.pilot import Pilot
 
@@ -27,6 +28,7 @@ async def reach(pilot: Pilot[Any], step: Step) -> None:
     await until(pilot, lambda: step_of(app) is step)
 
 
+@pytest.mark.wide
 async def test_escape_goes_back_and_later_answers_are_offered_again() -> None:
     app = TunewrightApp(World().verbs(), facts=values.FACTS, answers=values.ANSWERS)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -95,6 +97,7 @@ async def test_a_new_run_begins_with_model_data_and_columns_of_the_last_one() ->
     assert (world.kept.data, world.kept.settings) == (last.data, columns)
 
 
+@pytest.mark.wide
 async def test_a_watched_run_leaves_by_itself_when_asked_to() -> None:
     world = World(run=FollowedRun(values.state_after(values.events())))
     app = TunewrightApp(world.verbs(), attach=RUN, leave_when_done=True)

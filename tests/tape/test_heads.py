@@ -32,6 +32,14 @@ def test_each_release_of_the_loss_has_its_bytes() -> None:
     assert round(bytes_a_logit(loss_head="full_upcast") - plain) == 0
 
 
+def test_qwen_1s_loss_is_as_wide_as_autocast_makes_it() -> None:
+    assert round(bytes_a_logit(loss_head="full_narrow") - bytes_a_logit(loss_head="full")) == 0
+    pure = [
+        bytes_a_logit(loss_head=head, autocast=False) for head in ("full_narrow", "full_upcast")
+    ]
+    assert [round(each) for each in pure] == [6, 12]
+
+
 def test_a_kernel_that_writes_over_the_logits_needs_no_log_softmax() -> None:
     for head, saved in (("full_shifted", 4), ("full_upcast", 4)):
         plain = bytes_a_logit(loss_head=head)

@@ -79,6 +79,7 @@ def test_a_single_key_head_is_repeated_without_a_copy() -> None:
     assert gap > 0.9 * copies
 
 
+@pytest.mark.wide
 def test_rows_of_different_length_leave_more_behind_than_equal_ones() -> None:
     shape = shape_of(model())
     assert shape is not None

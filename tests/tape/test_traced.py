@@ -33,6 +33,7 @@ def test_the_peak_is_the_traced_one(steps: list[Traced]) -> None:
     assert max(found) <= 0.3
 
 
+@pytest.mark.wide
 def test_the_allocator_holds_what_the_traced_one_holds() -> None:
     found = []
     for step in ALLOCATOR_SAMPLE:

@@ -39,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> N
     parser.add_argument("--system", metavar="TEXT", help="system text for rows that have none")
     parser.add_argument("--template", metavar="NAME", help="a shipped chat template: chatml")
     parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="let Python files run that come with the model and that it is loaded by: read them "
+        "first; `tunewright model show` names them",
+    )
+    parser.add_argument(
         "--goal", choices=get_args(Goal), default=None, help="what a better plan is (quality)"
     )
     parser.add_argument(
@@ -196,6 +202,8 @@ def answers_from(args: argparse.Namespace) -> Answers:
         if getattr(args, option) is not None:
             said = api.parse_settings([f"{option}={getattr(args, option)}"])[option]
             settings[option] = _one_of(option, said, settings.get(option))
+    if args.trust_remote_code:
+        settings["trust_remote_code"] = True
     answers = Answers(
         model=_one_of("model", args.model, settings.pop("model", None)),
         data=_one_of("data", _joined(args.data), settings.pop("data", None)),

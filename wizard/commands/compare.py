@@ -9,7 +9,7 @@ from typing import Any
 
 from wizard import api, wording
 from wizard.commands import output
-from wizard.commands.terminal import note, print_json, say
+from wizard.commands.terminal import note, print_json, quote
 
 HELP = "two runs beside each other: settings that differ, and results"
 DESCRIPTION = "Of the settings only those that differ are shown."
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [(row.name, *_cells(row.name, row.first, row.second)) for row in found.settings]
     results = [(row.name, *_cells(row.name, row.first, row.second)) for row in found.measured]
     for line in _table([head, *rows, *results]):
-        say(line)
+        quote(line)
     return 0
 
 

@@ -15,7 +15,7 @@ from wizard.commands.choosing import add_hub
 from wizard.commands.planned import rows_of
 from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.facts import Dataset
-from wizard.language import said_problem
+from wizard.language import foreign, said_problem
 from wizard.problem import Problem, ProblemError
 from wizard.wording import many_lines
 
@@ -94,7 +94,7 @@ def _without_model(found: Dataset, settings: Mapping[str, Any], as_json: bool) -
         dropped = f", {found.dropped_rows:,} not usable" if found.dropped_rows else ""
         rows = rows_of(found)
         shape = found.format or "formats mixed"
-        say(f"{found.path}: {rows}, {shape}{dropped}")
+        say(f"{foreign(found.path)}: {rows}, {shape}{dropped}")
         for problem in found.problems:
             say(f"  {said_problem(problem)}")
         for problem in found.warnings:
@@ -148,19 +148,19 @@ def _show(said: Mapping[str, Any]) -> None:
     report = said["report"]
     for sample in said["samples"]:
         say(
-            f"{sample['file']}, {sample['unit']} {sample['line']}: {sample['format']}, "
+            f"{foreign(sample['file'])}, {sample['unit']} {sample['line']}: {sample['format']}, "
             f"{sample['tokens']:,} tokens, {sample['trained']:,} learnt (between {LEARNT} marks)"
         )
         print_exactly(_indented(sample["pieces"]))
     for part in report["sets"]:
         say(
-            f"{part['file']}: {part['usable']:,} of {part['rows']:,} rows can be used, "
+            f"{foreign(part['file'])}: {part['usable']:,} of {part['rows']:,} rows can be used, "
             f"{part['format'] or 'no known format'}; {part['taken']:,} in an epoch"
         )
     for line in _lengths(report):
         say(line)
     for problem in said["problems"]:
-        say(f"{problem['file']}, {problem['unit']} {problem['line']}: {problem['reason']}")
+        say(f"{foreign(problem['file'])}, {problem['unit']} {problem['line']}: {problem['reason']}")
     more = report["dropped_rows"] - len(said["problems"])
     if more > 0:
         say(f"and {more:,} more rows that cannot be used")
@@ -190,7 +190,7 @@ def _lengths(report: Mapping[str, Any]) -> list[str]:
     spread = ", ".join(f"{name} {value:,}" for name, value in report["whole_lengths"].items())
     learnt, total = report["trained_tokens"], report["total_tokens"]
     return [
-        f"lengths in tokens before any cut: {spread}",
+        f"lengths in tokens before any cut: {foreign(spread)}",
         *bars,
         f"learnt: {learnt:,} of {total:,} tokens ({100 * learnt / total:.1f} %)",
         *_covering(report),

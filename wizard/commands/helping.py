@@ -25,12 +25,11 @@ def _text(text: str | None) -> str | None:
 
 
 def in_language(parser: argparse.ArgumentParser) -> None:
-    """Say what this parser and those below it say in the language in use."""
+    """Say what this parser and those below it say in the language in use; exit codes are said."""
     # argparse asks gettext by this name. Of its errors our own Parser makes sentences first.
     argparse._ = _text  # type: ignore[attr-defined]
     parser.formatter_class = Formatter
     parser.description = parser.description and said(parser.description)
-    parser.epilog = parser.epilog and said(parser.epilog)
     for group in parser._action_groups:
         group.title = group.title and said(group.title)
         group.description = group.description and said(group.description)

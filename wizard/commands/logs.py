@@ -72,6 +72,6 @@ def _none(folder: Path, rank: int | None) -> Problem:
     if rank is None or rank in there or not there:
         who = "the launcher" if rank is None else f"rank {rank}"
         return Problem(what=f"{who} has written nothing yet", where=str(folder), exit_code=1)
-    named = f"0 to {there[-1]}" if len(there) > 2 else " and ".join(map(str, there))
+    named = f"from 0 to {there[-1]}" if len(there) > 2 else " and ".join(map(str, there))
     what = f"there is no rank {rank}: this run has {counted(len(there), 'rank')}"
     return Problem(what=what, where=str(folder), fix=f"--rank takes {named}", exit_code=2)

@@ -14,7 +14,7 @@ from wizard.commands import output
 from wizard.commands.choosing import add_machine
 from wizard.commands.terminal import print_json, say
 from wizard.facts import KnownModel, Model
-from wizard.language import said, said_value
+from wizard.language import foreign, joined, mark, said, said_value
 from wizard.modelcard import describe, nominal_answers, nominal_rows
 from wizard.problem import ProblemError
 from wizard.wording import gib, parameters
@@ -61,9 +61,9 @@ def _show(args: argparse.Namespace) -> int:
         print_json({"schema": 1, "model": dataclasses.asdict(model), "kind": kind, "fit": fit})
         return 0
     for label, value in describe(model, kind):
-        say(f"{said(label)}: {value if label == 'name' else said_value(value)}")
+        say(f"{said(label)}{mark(': ')}{foreign(value) if label == 'name' else said_value(value)}")
     if plan is not None:
-        where = args.machine or "this machine"
+        where = foreign(args.machine) if args.machine else "this machine"
         say(f"on {where}, with rows of 2,048 tokens: {plan.title}: {_fit_word(plan)}")
     return 0
 
@@ -77,7 +77,8 @@ def _search(args: argparse.Namespace) -> int:
         print_json({"schema": 1, "models": rows})
         return 0
     if not found:
-        say(f"no known model matches {' '.join(args.words)}; a hub id can be given all the same")
+        words = foreign(" ".join(args.words))
+        say(f"no known model matches {words}; a hub id can be given all the same")
         return 1
     for one in found:
         say(_line(one))
@@ -85,9 +86,10 @@ def _search(args: argparse.Namespace) -> int:
 
 
 def _line(one: KnownModel) -> str:
-    told = [parameters(one.parameters), one.licence or "licence unknown", one.kind or ""]
+    licence = foreign(one.licence) if one.licence else "licence unknown"
+    told = [parameters(one.parameters), licence, one.kind or ""]
     told += ["gated" if one.gated else "", "on this machine" if one.on_disk else ""]
-    return f"{one.name}: {', '.join(filter(None, told))}"
+    return foreign(one.name + mark(": ") + joined(said_value(part) for part in told if part))
 
 
 def _best_plan(model: Model, machine: str | None) -> Plan | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wizard.facts import Dataset, Facts
-from wizard.language import said, said_problem
+from wizard.language import foreign, joined, mark, said, said_problem
 from wizard.wording import (
     NO_SPEED,
     counted,
@@ -75,7 +75,7 @@ def lines(plans: Sequence[Plan], facts: Facts, further: Sequence[str] = ()) -> l
 
 def row(number: int, plan: Plan) -> list[str]:
     """A plan in two lines: what it is, and what it needs or lacks; its time where it is known."""
-    found = [f"{number:2}. {plan.title}", *within(said(fit(plan)), "    ")]
+    found = [foreign(f"{number:2}. {said(plan.title)}"), *within(said(fit(plan)), "    ")]
     takes = spent(plan)
     return [*found, *within(said(takes), "    ")] if plan.fits and takes else found
 
@@ -188,18 +188,19 @@ def _time(plan: Plan) -> list[str]:
         return within(said(f"Predicted step, unknown: {NO_SPEED}"), "", "  ")
     terms = sorted(plan.step_terms, key=lambda term: -term[1])
     shares = [f"{said(name)} {percent(value, plan.step_seconds)}" for name, value in terms]
-    return [f"Predicted step, {duration(plan.step_seconds)}", *within(", ".join(shares), "  ")]
+    return [f"Predicted step, {duration(plan.step_seconds)}", *within(joined(shares), "  ")]
 
 
 def _memory(plan: Plan) -> list[str]:
     memory = plan.memory
     host = f"host, all ranks together: {gib_of(memory.host_bytes, memory.host_budget_bytes)}"
     disk = f"disk, with all checkpoints: {gib_of(memory.disk_bytes, memory.disk_budget_bytes)}"
+    colon = mark(": ")
     parts = [
-        f"{said(part.name)}: {gib(part.bytes)} = {said(part.formula)}" for part in memory.parts
+        f"{said(part.name)}{colon}{gib(part.bytes)} = {said(part.formula)}" for part in memory.parts
     ]
     left = [f"not in it: {line}" for line in memory.left_out]
-    peaks = ", ".join(f"{said(name)} {gib(size)}" for name, size in memory.moments)
+    peaks = joined(f"{said(name)} {gib(size)}" for name, size in memory.moments)
     more = [f"tensors at the peak of each moment: {peaks}"] if peaks else []
     lines = [*parts, *map(said, (*more, host, disk, *left))]
     return [wrapped for line in lines for wrapped in within(line, "  ", "    ")]
@@ -228,9 +229,9 @@ def _rung(rung: Spec) -> str:
 
 def _decision(decision: Decision) -> list[str]:
     """A setting with its reason; then what was not chosen, what would change it, who says so."""
-    head = f"{decision.setting} = {setting(decision.value)}: {said(decision.reason)}"
-    others = decision.alternatives
-    more = [f"{said('not')} {setting(other.value)}: {said(other.why_not)}" for other in others]
+    others, colon = decision.alternatives, mark(": ")
+    head = f"{decision.setting} = {setting(decision.value)}{colon}{said(decision.reason)}"
+    more = [f"{said('not')} {setting(other.value)}{colon}{said(other.why_not)}" for other in others]
     more += [said(f"changes with {decision.changes_with}")] if decision.changes_with else []
     more += [said(f"source: {decision.source}")] if decision.source else []
     return [

@@ -14,7 +14,7 @@ from typing import Any
 from wizard import api
 from wizard.commands import output
 from wizard.commands.terminal import note, print_exactly, print_json, quote, say
-from wizard.language import said_problem
+from wizard.language import foreign, said_problem
 from wizard.problem import Problem, ProblemError
 from wizard.wording import setting
 
@@ -68,7 +68,8 @@ def _list(args: argparse.Namespace) -> int:
         print_json({"schema": 1, "presets": rows})
     else:
         for preset in found:
-            say(f"{preset.name} ({preset.origin}): {preset.title}")
+            title = foreign(preset.title) if preset.origin == "saved" else preset.title
+            say(f"{foreign(preset.name)} ({preset.origin}): {title}")
     return 0
 
 
@@ -87,7 +88,7 @@ def _show(args: argparse.Namespace) -> int:
 def _delete(args: argparse.Namespace) -> int:
     from wizard.presets import delete
 
-    say(f"removed {delete(args.name)}")
+    say(f"removed {foreign(delete(args.name))}")
     return 0
 
 

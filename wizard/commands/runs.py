@@ -10,7 +10,7 @@ import sys
 from wizard import api
 from wizard.commands import output
 from wizard.commands.terminal import is_interactive, note, print_json, quote, say
-from wizard.language import said
+from wizard.language import foreign, said
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted, gib
 
@@ -54,9 +54,9 @@ def _list(args: argparse.Namespace) -> int:
         print_json({"schema": 1, "runs": rows})
         return 0
     if not found:
-        note(f"no runs in {root}; `tunewright run --model M --data D` starts one")
+        note(f"no runs in {foreign(root)}; `tunewright run --model M --data D` starts one")
     for summary in found:
-        say(f"{summary.line()}  {summary.folder}")
+        say(f"{foreign(summary.name)}  {summary.state}  {foreign(summary.folder)}")
     for summary in found:
         if summary.lost:
             note(f"to go on with it: tunewright resume {shlex.quote(_name(args, summary.name))}")
@@ -85,7 +85,7 @@ def _delete(args: argparse.Namespace) -> int:
         if not _agreed(f"delete {folder} with its model and checkpoints, {size}", args):
             return 1
     delete(folder)
-    note(f"deleted {folder}")
+    note(f"deleted {foreign(folder)}")
     return 0
 
 
@@ -99,7 +99,7 @@ def _prune(args: argparse.Namespace) -> int:
     folder = find_run(api.runs_root(args.output), args.name)
     found = prunable(folder, args.keep)
     if not found:
-        note(f"{folder.name} has no checkpoint to remove")
+        note(f"{foreign(folder.name)} has no checkpoint to remove")
         return 0
     size = gib(sum(map(size_bytes, found)))
     names = ", ".join(path.name for path in found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wizard.commands import output
 from wizard.commands.terminal import print_json, say
+from wizard.language import foreign, joined, mark, said
 from wizard.problem import Problem, ProblemError
 from wizard.wording import setting as worded
 
@@ -44,10 +45,10 @@ def _list(args: argparse.Namespace) -> int:
         print_json({"schema": 1, "settings": [as_json(one) for one in found]})
         return 0
     if not found:
-        say(f"no setting matches {' '.join(args.words)}")
+        say(f"no setting matches {foreign(' '.join(args.words))}")
         return 1
     for one in found:
-        say(f"{one.name} ({one.accepts}): {one.about}")
+        say(in_short(one))
     return 0
 
 
@@ -60,6 +61,12 @@ def _show(args: argparse.Namespace) -> int:
         for line in lines(one):
             say(line)
     return 0
+
+
+def in_short(one: Setting) -> str:
+    """Its name, what it takes, and what it is."""
+    takes = mark(" (") + said(one.accepts) + mark(")")
+    return foreign(one.name + takes + mark(": ") + said(one.about))
 
 
 def named(name: str) -> list[Setting]:
@@ -82,16 +89,17 @@ def named(name: str) -> list[Setting]:
 
 
 def lines(one: Setting) -> list[str]:
-    """A setting in words."""
+    """A setting in words, for `said`."""
     default = "none, it must be given" if one.required else worded(one.default)
-    elsewhere = [f"{called} ({', '.join(tools)})" for called, tools in one.names.items()]
+    begin, end = mark(" ("), mark(")")
+    elsewhere = [f"{name}{begin}{', '.join(tools)}{end}" for name, tools in one.names.items()]
     return [
-        f"{one.name} [{one.table}]",
+        f"{foreign(one.name)} [{one.table}]",
         f"  {one.about}",
         f"  accepts: {one.accepts}",
         f"  by itself: {default}; a plan decides it with a reason",
-        f"  elsewhere: {', '.join(elsewhere) or 'the same name'}",
-        f"  also taken: {', '.join(one.aliases) or 'no other name'}",
+        f"  elsewhere: {foreign(joined(elsewhere)) if elsewhere else 'the same name'}",
+        f"  also taken: {foreign(joined(one.aliases)) if one.aliases else 'no other name'}",
     ]
 
 

@@ -7,6 +7,7 @@ import argparse
 from wizard import api
 from wizard.commands import output
 from wizard.commands.terminal import say
+from wizard.language import foreign
 
 HELP = "stop a run with a checkpoint"
 DESCRIPTION = (
@@ -30,8 +31,8 @@ def run(args: argparse.Namespace) -> int:
     folder = find_run(api.runs_root(args.output), args.name)
     if args.now:
         stop.now(folder)
-        say(f"stopped {folder.name}")
+        say(f"stopped {foreign(folder.name)}")
     else:
         stop.request(folder)
-        say(f"{folder.name} will save a checkpoint and end")
+        say(f"{foreign(folder.name)} will save a checkpoint and end")
     return 0

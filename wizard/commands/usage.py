@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from wizard.language import said
+from wizard.language import foreign, joined, mark, said
 
 MEANS: Mapping[str, str] = {
     "0": "ok",
@@ -48,10 +48,11 @@ PLAINER: Sequence[tuple[re.Pattern[str], str]] = (
 
 
 def exit_codes(command: str) -> str:
-    """The exit codes of a command, for its help."""
+    """The exit codes of a command, for its help, in the reader's language."""
     codes, more = ENDS_WITH.get(command, (USUAL, ""))
-    told = ", ".join(f"{code} {MEANS[code]}" for code in codes)
-    return f"Exit codes: {told}{f'; {more}' if more else ''}."
+    told = foreign(joined(f"{code} {said(MEANS[code])}" for code in codes))
+    text = f"Exit codes: {told}; {foreign(said(more))}" if more else f"Exit codes: {told}"
+    return said(text) + mark(".")
 
 
 class Parser(argparse.ArgumentParser):
@@ -88,14 +89,14 @@ class Parser(argparse.ArgumentParser):
             message = self._no_choice(choice["name"], choice["given"])
         for theirs, ours in PLAINER:
             message = theirs.sub(ours, message)
-        told = said(f"{_shown(message)} (`{self.prog} --help` says more)")
+        told = _shown(said(f"{message} (`{foreign(self.prog)} --help` says more)"))
         self.exit(2, f"{self.prog}: {told}\n")
 
     def _no_choice(self, name: str, given: str) -> str:
         for action in self._actions:
             if name in (action.metavar, "/".join(action.option_strings), action.dest):
                 names = [str(choice) for choice in action.choices or ()]
-                hint = _near(given, names) or f": choose from {', '.join(names)}"
+                hint = _near(given, names) or f": choose from {foreign(joined(names))}"
                 return f"{name} {given!r} is not known{hint}"
         return f"{name} {given!r} is not known"
 

@@ -29,6 +29,7 @@ from wizard.dashboard.words import (
     present,
     sentence,
 )
+from wizard.language import foreign
 from wizard.problem import ProblemError
 
 __all__ = ["ending", "exit_code", "news", "snapshot", "speak", "stream_json", "watch"]
@@ -122,13 +123,13 @@ def exit_code(state: RunState) -> int:
 
 
 def _left(folder: Path) -> int:
-    note(f"left; the run goes on: tunewright watch {folder}")
+    note(f"left; the run goes on: tunewright watch {foreign(folder)}")
     return EXIT_OK
 
 
 def _ended(folder: Path, view: View) -> int:
     if configuration.read().bell:
-        announce(f"{view.state.name}: {ending(view.state)}")
+        announce(f"{foreign(view.state.name)}: {ending(view.state)}")
     for line in next_steps(folder, view.state):
         note(line)
     return exit_code(view.state)

@@ -10,6 +10,7 @@ from textual.content import Content
 from engine.events import EXIT_MEANING, EXIT_STOPPED
 from wizard import wording
 from wizard.dashboard.state import RunState
+from wizard.dashboard.words import failure_words
 from wizard.language import said
 
 STALE_SECONDS = 15.0
@@ -72,32 +73,34 @@ def progress(state: RunState, now: float, width: int) -> str:
 
 
 def situation(state: RunState, now: float) -> str:
-    """What the run is waiting for, or how it ended, as one sentence; empty while it trains."""
+    """What the run is waiting for, or how it ended, already said; "" while it trains."""
     if state.lost:
-        return "error: lost: its processes are gone and nobody recorded how it ended"
+        return said("error: lost: its processes are gone and nobody recorded how it ended")
     if state.exit_code == 0:
-        return "Finished."
+        return said("Finished.")
     if state.exit_code is not None:
-        return ending(state, state.exit_code)
+        return said(ending(state, state.exit_code))
     if is_stale(state, now) and state.updated is not None:
-        return f"(!) no news for {wording.duration(now - state.updated)}; last: {state.phase}"
+        silent = wording.duration(now - state.updated)
+        return said(f"(!) no news for {silent}; last: {state.phase}")
     if state.phase is None:
-        return WAITING + " ..."
+        return said(WAITING) + " ..."
     if state.phase == "training" and state.step is not None:
         return ""
     since = state.phases[-1][1] if state.phases else now
     detail = f": {state.detail}" if state.detail else ""
     share = f", {100 * state.progress:.0f} %" if state.progress is not None else ""
-    return f"{state.phase}{detail}{share} ... {wording.duration(now - since)}"
+    doing = said(f"{state.phase}{detail}{share}")
+    return f"{doing} ... {wording.duration(now - since)}"
 
 
 def ending(state: RunState, code: int) -> str:
-    """How a run that did not finish ended."""
+    """How a run that did not finish ended, for `said`."""
     text = f"exit code {code}: {EXIT_MEANING.get(code, 'an unexpected error')}"
     if state.failure is not None:
         rank = state.failure.rank
         who = "" if rank is None else f"rank {rank}, "
-        text += f" ({who}{state.failure.failure}: {state.failure.message})"
+        text += f" ({who}{failure_words(state.failure)})"
     return text if code == 75 else f"error: {text}"
 
 

@@ -19,6 +19,7 @@ from wizard.dashboard.against import ending
 from wizard.dashboard.health import Finding
 from wizard.dashboard.state import RunState
 from wizard.language import said
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import Panel
 
 WORDS = {"error": "FAIL", "warning": "(!)", "info": "note"}
@@ -32,7 +33,7 @@ def findings_text(findings: Sequence[Finding]) -> Content:
         return Content(said("ok: no finding"))
     parts: list[Content] = []
     for finding in findings:
-        word = WORDS[finding.severity]
+        word = said(WORDS[finding.severity])
         lines = [
             Content.assemble((word, COLOURS[finding.severity]), f" {_one(said(finding.what))}")
         ]
@@ -88,7 +89,7 @@ def actions(state: RunState, run: Path) -> list[str]:
     return [found.cause, *(f"{action.label}: {action.command}" for action in found.actions)]
 
 
-class Faults(ModalScreen[None]):
+class Faults(ModalScreen[None], OneFrame):
     """Closed by the keys that close things."""
 
     DEFAULT_CSS = """

@@ -22,12 +22,6 @@ class Finding:
     fix: str = ""
     ranks: tuple[int, ...] = ()
 
-    def line(self) -> str:
-        """All of it as one line."""
-        text = f"{self.what}: {self.evidence}"
-        text += f"; likely {self.cause}" if self.cause else ""
-        return text + (f". To fix: {self.fix}" if self.fix else "")
-
 
 def ranks_text(ranks: Iterable[int]) -> str:
     """Ranks in words: `rank 3`, `ranks 0-6, 9`."""

@@ -227,7 +227,9 @@ def prediction_off(state: RunState, predicted: Predicted) -> Iterator[Finding]:
             yield Finding(
                 kind="prediction_off",
                 severity="warning" if off > 0 else "info",
-                what=f"memory is {abs(100 * off):.0f} % {'over' if off > 0 else 'under'} the plan",
+                what=f"memory is {100 * off:.0f} % over the plan"
+                if off > 0
+                else f"memory is {-100 * off:.0f} % under the plan",
                 evidence=f"peak {max(peaks) / GIB:.2f} GiB, predicted "
                 f"{predicted.memory_bytes / GIB:.2f} GiB",
             )
@@ -238,8 +240,9 @@ def prediction_off(state: RunState, predicted: Predicted) -> Iterator[Finding]:
             yield Finding(
                 kind="prediction_off",
                 severity="info",
-                what=f"training is {abs(100 * off):.0f} % "
-                f"{'faster' if off > 0 else 'slower'} than planned",
+                what=f"training is {100 * off:.0f} % faster than planned"
+                if off > 0
+                else f"training is {-100 * off:.0f} % slower than planned",
                 evidence=f"{speed:,.0f} tokens a second with padding, predicted "
                 f"{predicted.tokens_per_second:,.0f}",
             )

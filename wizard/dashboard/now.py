@@ -94,14 +94,14 @@ def _speed(state: RunState, plan: Predicted) -> Compared:
 def _step(state: RunState, plan: Predicted) -> Compared:
     waits = [rank.wait_seconds for rank in state.ranks.values() if rank.wait_seconds is not None]
     data = [rank.data_seconds for rank in state.ranks.values() if rank.data_seconds is not None]
-    parts = [f"data {max(data):.2f}"] if data else []
-    parts += [f"wait {median(waits):.2f}"] if len(waits) > 1 else []
+    reading = f"data {max(data):.2f}" if data else ""
+    waiting = f"wait {median(waits):.2f}" if len(waits) > 1 else ""
     return Compared(
         name="step",
         now=_said(wording.duration, state.step_seconds),
         plan=_said(wording.duration, plan.step_seconds),
-        note=" ".join(parts),
-        short=" ".join(parts[:1]),
+        note=" ".join(filter(None, map(said, (reading, waiting)))),
+        short=reading or waiting,
     )
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input, Static
@@ -29,6 +30,7 @@ from wizard.dashboard.ranks import ORDERS, RankTable, ordered
 from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
 from wizard.dashboard.view import Replay, View, view_of
+from wizard.glossary import defined
 from wizard.language import said
 from wizard.problem import Problem
 from wizard.steps import Step
@@ -210,9 +212,9 @@ class Dashboard(Boxes):
             if self._replay
             else against.progress(state, now, width - 2)
         )
-        self.show("#progress", line)
+        self.show("#progress", Content(line))
         situation = "" if self._replay else against.situation(state, now)
-        self.show("#situation", wording.one_line(said(situation)))
+        self.show("#situation", Content(wording.one_line(situation)))
         self.query_one("#situation").display = bool(situation)
 
     def watch_picked(self) -> None:
@@ -272,7 +274,7 @@ class Dashboard(Boxes):
         """The text, and what the columns shown here mean."""
         shown = Shown(state=self.state, shares=self.view.shares)
         columns = rank_columns(shown, self.size.width, ordered(shown, ORDERS[0])[:12])
-        meanings = [f"{said(c.column.title)}: {said(c.meaning)}" for c in columns if c.meaning]
+        meanings = defined((c.column.title, c.meaning) for c in columns if c.meaning)
         return "\n".join([said(self.HELP_TEXT), "", *meanings])
 
     def action_ranks(self, rows: int) -> None:

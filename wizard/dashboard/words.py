@@ -10,8 +10,9 @@ from typing import Any
 from engine.events import EXIT_MEANING
 from wizard import wording
 from wizard.dashboard.finding import Finding
-from wizard.dashboard.state import RunState
+from wizard.dashboard.state import Failure, RunState
 from wizard.dashboard.view import View
+from wizard.language import foreign, mark, said
 
 SCHEMA = 1
 WORDS = {"error": "FAIL", "warning": "(!)", "info": "note"}
@@ -62,7 +63,7 @@ def present(view: View) -> list[str]:
         for _, rank in sorted(state.ranks.items())
     ]
     return [
-        f"{state.name}: {ending(state) if state.ended else state.phase or 'starting'}",
+        f"{foreign(state.name)}: {ending(state) if state.ended else state.phase or 'starting'}",
         step_line(state),
         *ranks,
         *(finding_line(finding) for finding in view.findings),
@@ -73,9 +74,9 @@ def sentence(view: View) -> str:
     """Where a run is, as one sentence that can be read aloud."""
     state = view.state
     if state.ended:
-        return f"{state.name} {ending(state)}."
+        return f"{foreign(state.name)} {ending(state)}."
     if state.step is None:
-        return f"{state.name} is {state.phase or 'starting'}."
+        return f"{foreign(state.name)} is {state.phase or 'starting'}."
     grave = [finding for finding in view.findings if finding.severity != "info"]
     ranks = wording.counted(len(state.ranks), "rank")
     well = f"{ranks} ok" if not grave else "; ".join(finding.what for finding in grave)
@@ -94,14 +95,21 @@ def news(before: RunState, now: RunState) -> Iterator[str]:
     if now.losses and now.losses[-1:] != before.losses[-1:]:
         yield step_line(now)
     for saved in now.saved[len(before.saved) :]:
-        yield f"saved {saved.path} ({wording.gib(saved.bytes)})"
+        yield f"saved {foreign(saved.path)} ({wording.gib(saved.bytes)})"
     if now.ended:
         yield ending(now)
 
 
 def finding_line(finding: Finding) -> str:
-    """A finding with its gravity as a word."""
-    return f"{WORDS[finding.severity]} {finding.line()}"
+    """A finding with its gravity as a word, for `said`."""
+    return foreign(f"{said(WORDS[finding.severity])} {said_finding(finding)}")
+
+
+def said_finding(finding: Finding) -> str:
+    """All of a finding as one line, in the reader's language."""
+    text = said(finding.what) + mark(": ") + said(finding.evidence)
+    text += mark("; ") + said(f"likely {finding.cause}") if finding.cause else ""
+    return text + (mark(". ") + said(f"To fix: {finding.fix}") if finding.fix else "")
 
 
 def step_line(state: RunState) -> str:
@@ -119,14 +127,20 @@ def step_line(state: RunState) -> str:
     )
 
 
+def failure_words(failure: Failure) -> str:
+    """Its class and message, for `said`; with a traceback it is in words of a library."""
+    message = foreign(failure.message) if failure.traceback else failure.message
+    return f"{failure.failure}: {message}"
+
+
 def ending(state: RunState) -> str:
-    """How the run ended."""
+    """How the run ended, for `said`."""
     if state.exit_code is None:
         return "lost: its processes are gone and nobody recorded how it ended"
     meaning = EXIT_MEANING.get(state.exit_code, "an unexpected error")
     text = f"ended with {state.exit_code}: {meaning}"
     if state.failure is not None:
-        text += f"; {_who(state.failure.rank)}{state.failure.failure}: {state.failure.message}"
+        text += f"; {_who(state.failure.rank)}{failure_words(state.failure)}"
     return text
 
 

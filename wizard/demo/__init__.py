@@ -17,7 +17,7 @@ from wizard.answers import Answers
 from wizard.demo.model import ensure_model
 from wizard.demo.report import Outcome, lines
 from wizard.demo.rows import write_rows
-from wizard.language import said
+from wizard.language import foreign, said
 from wizard.problem import Problem, ProblemError
 from wizard.runner.chat import ChatChild
 from wizard.runner.follow import Follower
@@ -104,8 +104,8 @@ def main(
 def closing(model: Path, folder: Path) -> Iterator[str]:
     """Where everything lies, and what to do with it."""
     yield ""
-    yield f"its base model: {model}"
-    yield f"the run: {folder}"
+    yield f"its base model: {foreign(model)}"
+    yield f"the run: {foreign(folder)}"
     yield f"talk to it: tunewright chat {shlex.quote(str(folder))}"
 
 
@@ -158,7 +158,7 @@ def make_run(model: Path, name: str, author: str, output: str | None, say: Say) 
     )
     plans = api.make_plans(facts, wanted)
     plan = api.best(plans)
-    say(f"plan: {plan.title}, {plan.steps} steps")
+    say(f"The plan is {plan.title}, in {plan.steps} steps.")
     return api.write_run(plans, plan, facts, api.run_name(plan, root), root)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from wizard import wording
-from wizard.language import said
+from wizard.language import foreign, said
 
 CHART_WIDTH = 56
 CHART_HEIGHT = 8
@@ -33,12 +33,12 @@ def lines(outcome: Outcome) -> Iterator[str]:
     """The whole report."""
     yield from ("", "Before and after")
     for question, before in outcome.before.items():
-        yield f"  {question}"
+        yield f"  {foreign(question)}"
         yield f"    before  {_quoted(before)}"
         yield f"    after   {_quoted(outcome.after.get(question, ''))}"
-    yield from ("", "Loss")
+    yield from ("", said("Loss"))
     yield from loss_chart(outcome.losses)
-    yield from ("", "Time")
+    yield from ("", said("Time"))
     for stage, seconds in outcome.seconds.items():
         yield f"  {wording.padded(said(stage), 18)} {wording.duration(seconds):>7}"
     together = wording.duration(sum(outcome.seconds.values()))
@@ -90,4 +90,4 @@ def _known(values: object) -> list[float]:
 
 
 def _quoted(answer: str) -> str:
-    return wording.one_line(answer) if answer else "(nothing)"
+    return foreign(wording.one_line(answer)) if answer else "(nothing)"

@@ -256,8 +256,10 @@ def _cpu_loss(case: Case, kept: Activations) -> MemoryPart:
     block = min(tokens, max(1, CPU_LOGITS // words))
     logits, folded = block * words, max(words, CPU_FOLDED)
     total = logits * size + folded * CPU_FOLDED_BYTES + tokens * hidden * 4 * size
-    text = f"{logits:,} logits × {size} B + {folded:,} of them × {CPU_FOLDED_BYTES} B"
-    text += f" + gradients of {tokens:,} tokens × {hidden}"
+    text = (
+        f"{logits:,} logits × {size} B + {folded:,} of them × {CPU_FOLDED_BYTES} B + gradients of "
+        f"{tokens:,} tokens × {hidden}"
+    )
     if case.full:
         anew = block < tokens
         total += case.shape.head * (case.weight_bytes + 4 * anew) + 4 * logits * anew

@@ -32,7 +32,11 @@ def decide_model(
     model = facts.model
     assert model is not None
     ledger.record("model", model.path or model.name, ledger.named("model"))
-    ledger.decide("revision", None, "the newest; the run records which it was")
+    trusted = _decide_own_code(ledger, model)
+    if trusted and model.commit is not None:
+        ledger.decide("revision", model.commit, "the commit at which its code was named to you")
+    else:
+        ledger.decide("revision", None, "the newest; the run records which it was")
     ledger.decide(
         "source",
         "local" if model.path else "auto",
@@ -47,6 +51,15 @@ def decide_model(
         ledger.decide("template", "chatml", "the model has none; this one is widely understood")
     else:
         ledger.decide("template", None, "the model's own chat template")
+
+
+def _decide_own_code(ledger: Ledger, model: Model) -> bool:
+    """Whether code that comes with the model runs: only where the user says so."""
+    files = ", ".join(model.own_code)
+    why = "code of a model runs only if you say so"
+    why = f"{files} may run once you have read it" if files else why
+    trusted: bool = ledger.decide("trust_remote_code", False, why)
+    return trusted
 
 
 def _attention(architecture: str | None) -> tuple[str, str, dict[str, str]]:

@@ -13,7 +13,7 @@ from engine import rules
 from engine.spec import Spec
 from wizard.answers import Answers
 from wizard.facts import Facts
-from wizard.plan import ON_DISK, Plan
+from wizard.plan import ON_DISK, Memory, Plan
 from wizard.planner import defaults, levers, recipe, stage
 from wizard.planner.batch import FEWEST_STEPS, Batch, BatchError, nearest, solve
 from wizard.planner.budgets import Budget, budget_of
@@ -268,12 +268,13 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch, cl
         budget=replace(budget, disk_bytes=None),
         batch=batch,
         clock=clock,
-        fixed=answers.fixed,
+        rates=clock.rates(spec.parallel.num_devices),
         goal=answers.goal,
+        checkpointing=answers.fixed.get("gradient_checkpointing"),
+        keeps_optimizer="optim" in answers.fixed,
     )
-    spec = _final(ledger, sizing.choose(spec), facts, batch, budget, clock)
+    spec, memory = _final(ledger, sizing.choose(spec), facts, batch, budget, clock)
     steps = _steps(ledger, facts, batch)
-    memory = estimate(spec, model, budget)
     plan = Plan(
         title=title(spec),
         spec=spec,
@@ -298,8 +299,8 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch, cl
 
 def _final(
     ledger: Ledger, sizes: Sizes, facts: Facts, batch: Batch, budget: Budget, clock: Clock
-) -> Spec:
-    """The spec with its sizes, and the rhythm that follows from how long a step takes."""
+) -> tuple[Spec, Memory]:
+    """(spec, memory): with its sizes, and the rhythm that follows from how long a step takes."""
     assert facts.model is not None
     training = sizes.spec.training
     micro = training.per_device_train_batch_size
@@ -317,10 +318,12 @@ def _final(
     )
     stage.decide_evaluation_rhythm(ledger)
     spec = ledger.spec()
-    if estimate(spec, facts.model, budget).over_where != ON_DISK:
-        return spec
-    ledger.decide("save_total_limit", 1, "the disk has room for the newest only")
-    return ledger.spec()
+    memory = estimate(spec, facts.model, budget)
+    if memory.over_where == ON_DISK:
+        ledger.decide("save_total_limit", 1, "the disk has room for the newest only")
+        spec = ledger.spec()
+        memory = estimate(spec, facts.model, budget)
+    return spec, memory
 
 
 def _refused(what: str, where: str, weight: int, *, fix: str = "", exit_code: int = 2) -> Refusal:

@@ -8,7 +8,7 @@ from typing import Any
 
 from wizard.answers import Answers
 from wizard.facts import Facts
-from wizard.plan import Alternative, Plan, speeds_unknown
+from wizard.plan import Alternative, Decision, Plan, speeds_unknown
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import WAYS, Candidate
 from wizard.planner.recipe import MANY_ROWS
@@ -21,6 +21,8 @@ SAME_TIME = 0.12
 the predictions, and the simpler plan wins."""
 
 
+NEARLY_FULL = 0.75
+"""Share of a device's budget from which it is said why 4-bit weights are not needed."""
 NOTABLY = 1.5
 """Times the quickest plan's time from which a plan says so."""
 TOO_SLOW = 3.0
@@ -182,13 +184,20 @@ def _explained(
     slow = (f"against: {times_slower:.1f} × the quickest plan's time",)
     same = [one for one in plans if one.spec.method.method == plan.spec.method.method]
     others = tuple(_alternative(one, plan) for one in same if one is not plan)
-    decisions = tuple(
-        replace(d, alternatives=others) if d.setting == "strategy" and d.origin == "planner" else d
-        for d in plan.decisions
-    )
+    narrow = _narrow(plan, plans)
+
+    def compared(decision: Decision) -> Decision:
+        if decision.origin != "planner":
+            return decision
+        if decision.setting == "strategy":
+            return replace(decision, alternatives=others)
+        if decision.setting == "method" and narrow:
+            return replace(decision, alternatives=narrow)
+        return decision
+
     return replace(
         plan,
-        decisions=decisions,
+        decisions=tuple(compared(decision) for decision in plan.decisions),
         why=(
             *told,
             *_for(plan, facts),
@@ -196,6 +205,28 @@ def _explained(
             *(slow if times_slower >= NOTABLY else ()),
         ),
     )
+
+
+def _narrow(plan: Plan, plans: Sequence[Plan]) -> tuple[Alternative, ...]:
+    """Why 16-bit weights and not 4-bit ones, or the other way round, where a device is nearly full.
+
+    The two share the devices in the same way. Nothing is said where there is room for both.
+    """
+    budget = plan.memory.device_budget_bytes
+    instead = {"lora": "qlora", "qlora": "lora"}.get(plan.spec.method.method)
+    parallel = plan.spec.parallel
+    other = next(
+        (p for p in plans if (p.spec.method.method, p.spec.parallel) == (instead, parallel)), None
+    )
+    if other is None or budget is None or not plan.fits:
+        return ()
+    if not other.fits:
+        return (Alternative(value=other.spec.method.method, why_not=_why_not(other, plan)),)
+    needed = plan.memory.device_bytes
+    if instead == "lora" or needed < NEARLY_FULL * budget:
+        return ()
+    why = f"not needed: without it {gib(needed)} of {gib(budget)} a rank may use"
+    return (Alternative(value="qlora", why_not=why),)
 
 
 def _alternative(other: Plan, plan: Plan) -> Alternative:

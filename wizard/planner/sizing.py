@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from engine import rules
@@ -14,6 +15,7 @@ from wizard.facts import Model
 from wizard.planner.batch import Batch
 from wizard.planner.budgets import Budget
 from wizard.planner.memory import could_fit, fits
+from wizard.planner.speed import Rates
 from wizard.planner.timing import Clock
 
 SMALLER_STATES = "adamw_bnb_8bit"
@@ -21,6 +23,27 @@ LEAST = "keeps every layer's activations: more memory"
 """Why the least memory recomputes."""
 SAME_TIME = 0.03
 """Two sizes whose predicted times differ by less are as fast as each other."""
+
+SIZES = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("gradient_checkpointing", "optim"),
+)
+SCHEDULE: Mapping[str, Any] = {
+    "num_train_epochs": 1.0,
+    "max_steps": -1,
+    "learning_rate": 1e-4,
+    "lr_scheduler_type": "linear",
+    "min_lr_rate": 0.0,
+    "warmup_ratio": 0.0,
+    "weight_decay": 0.0,
+    "seed": 0,
+    "logging_steps": 1,
+    "save_steps": 1,
+    "save_total_limit": 1,
+    "eval_steps": 1,
+}
+"""What neither the memory nor the time of a step depends on, as the search is given it: what is
+found for one schedule holds for every other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,28 +58,30 @@ class Sizes:
     """Why the optimizer's states are 8-bit; empty when they are not."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Sizing:
     """The search over sizes of one candidate."""
 
-    def __init__(
-        self,
-        *,
-        model: Model,
-        budget: Budget,
-        batch: Batch,
-        clock: Clock,
-        fixed: Mapping[str, Any],
-        goal: Goal,
-    ) -> None:
-        self.model = model
-        self.budget = budget
-        self.batch = batch
-        self.clock = clock
-        self.fixed = fixed
-        self.goal = goal
+    model: Model
+    budget: Budget
+    batch: Batch
+    clock: Clock = field(compare=False)
+    rates: Rates | None
+    """The clock's for these devices: all that it reads beside the model and a spec."""
+    goal: Goal
+    checkpointing: bool | None
+    """As it is fixed; None where it is not."""
+    keeps_optimizer: bool
+    """Whether the optimizer is fixed."""
 
     def choose(self, spec: Spec) -> Sizes:
         """The sizes for this spec; the smallest there are when nothing fits."""
+        found = _chosen(self, _changed(spec, **SCHEDULE))
+        sizes = {name: getattr(found.spec.training, name) for name in SIZES}
+        return replace(found, spec=_changed(spec, **sizes))
+
+    def search(self, spec: Spec) -> Sizes:
+        """The same, searched for."""
         if self.goal == "least-memory":
             return self._least(spec)
         for optimizer in self._optimizers(spec):
@@ -67,11 +92,11 @@ class Sizing:
 
     def _optimizers(self, spec: Spec) -> Iterator[str]:
         yield spec.training.optim
-        if "optim" not in self.fixed and smaller_states(spec) is not None:
+        if not self.keeps_optimizer and smaller_states(spec) is not None:
             yield SMALLER_STATES
 
     def _least(self, spec: Spec) -> Sizes:
-        states = None if "optim" in self.fixed else smaller_states(spec)
+        states = None if self.keeps_optimizer else smaller_states(spec)
         return self._told(self._smallest(states or spec), spec)
 
     def _smallest(self, spec: Spec) -> Spec:
@@ -117,7 +142,7 @@ class Sizing:
 
         One without accumulation stands apart: no gradients wait while it runs.
         """
-        if self.fixed.get("gradient_checkpointing", recompute) != recompute:
+        if self.checkpointing not in (None, recompute):
             return None
         whole = [n for n in self.batch.micros if self.batch.accumulation(n) == 1]
         for sizes in (whole, self.batch.micros[len(whole) :]):
@@ -142,7 +167,7 @@ class Sizing:
             spec,
             per_device_train_batch_size=micro,
             gradient_accumulation_steps=self.batch.accumulation(micro),
-            gradient_checkpointing=self.fixed.get("gradient_checkpointing", recompute),
+            gradient_checkpointing=recompute if self.checkpointing is None else self.checkpointing,
         )
 
     def _told(self, found: Spec, asked: Spec) -> Sizes:
@@ -166,6 +191,12 @@ class Sizing:
         if fits(kept, self.model, self.budget):
             return "no faster"
         return "its activations do not fit at this micro-batch"
+
+
+@lru_cache(maxsize=1024)
+def _chosen(sizing: Sizing, spec: Spec) -> Sizes:
+    """Another learning rate, or more epochs, need no other search."""
+    return sizing.search(spec)
 
 
 def first_of(sizes: Sequence[int], fitting: Callable[[int], bool]) -> int:

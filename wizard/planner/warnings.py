@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine import rules
 from engine.spec import ZERO_STAGES, Spec
 from wizard.answers import Answers
-from wizard.facts import Facts
+from wizard.facts import Facts, Model
 from wizard.planner import defaults, recipe
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import ADAPTER_SETTINGS
@@ -30,7 +30,8 @@ def problems(
     lacks = facts.software.cpu_adam_lacks or ()
     if lacks and steps_on_host(spec):
         found.append(_no_cpu_adam(lacks))
-    found += _own_code(spec)
+    assert facts.model is not None
+    found += _own_code(spec, facts.model)
     unused = ADAPTER_SETTINGS & set(answers.preset_settings)
     if unused and spec.method.method == "full":
         found.append(_not_carried(sorted(unused), answers))
@@ -146,8 +147,8 @@ def _absent_packages(spec: Spec, facts: Facts) -> list[Problem]:
     ]
 
 
-def _own_code(spec: Spec) -> list[Problem]:
-    return [
+def _own_code(spec: Spec, model: Model) -> list[Problem]:
+    return _model_code(spec, model) + [
         Problem(
             what=f"code of yours runs: {kind} from {', '.join(named)}",
             where=f"plugins.{kind}",
@@ -155,6 +156,25 @@ def _own_code(spec: Spec) -> list[Problem]:
             severity="info",
         )
         for kind, named in spec.plugins.named.items()
+    ]
+
+
+def _model_code(spec: Spec, model: Model) -> list[Problem]:
+    """That code of the model's runs, or that there is none to run."""
+    if not spec.model.trust_remote_code:
+        return []
+    where = "trust_remote_code"
+    if not model.own_code:
+        what = "unused: no code comes with the model"
+        return [Problem(what=what, where=where, fix="leave it out", severity="warning")]
+    at = f" at {spec.model.revision}" if spec.model.revision else ""
+    return [
+        Problem(
+            what=f"code that comes with the model runs: {', '.join(model.own_code)}",
+            where=where,
+            fix=f"read it first: {spec.model.model}{at}",
+            severity="info",
+        )
     ]
 
 

@@ -192,7 +192,7 @@ def head_bytes(setup: Setup) -> float:
     if setup.scores:
         return 0.0
     each = 12 if stack.loss_head in ("chunked", "fused") else 24 if stack.kernel_loss else 36
-    each += 16 if stack.loss_head in ("full_shifted", "full_upcast") else 0
+    each += {"full_shifted": 16, "full_upcast": 16, "full_narrow": 8}.get(stack.loss_head, 0)
     return each * setup.block.vocab * _scored_tokens(setup)
 
 

@@ -37,6 +37,7 @@ def read_hub_model(name: str, environment: Mapping[str, str]) -> Model:
     sizes = [one.get("size") for one in files if str(one.get("rfilename")).endswith(".safetensors")]
     weights = about.get("safetensors")
     total = weights.get("total") if isinstance(weights, dict) else None
+    commit = about.get("sha")
     card = about.get("cardData")
     licence = card.get("license") if isinstance(card, dict) else None
     return of_config(
@@ -46,6 +47,7 @@ def read_hub_model(name: str, environment: Mapping[str, str]) -> Model:
         disk_bytes=sum(size for size in sizes if isinstance(size, int)) or None,
         licence=licence if isinstance(licence, str) else None,
         gated=bool(about.get("gated")),
+        commit=commit if isinstance(commit, str) else None,
         source=urllib.parse.urlsplit(hub).hostname or hub,
     )
 

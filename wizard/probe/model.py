@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.automap import files
 from wizard import paths
 from wizard.facts import Model, module_name
 from wizard.probe import catalog
@@ -100,6 +101,7 @@ def _from_folder(name: str, folder: Path) -> Model:
         matrices=_modules(weights.dimensions, 2),
         disk_bytes=weights.file_bytes,
         licence=_licence(folder),
+        own_code=files(config),
         source="safetensors headers",
         **_shape(text),
     )
@@ -130,6 +132,7 @@ def of_config(name: str, config: Mapping[str, Any], **known: Any) -> Model:
         tied_embeddings=_tied(config, text),
         quantized=quantized,
         vision=_vision(config),
+        own_code=files(config),
         **{key: value for key, value in known.items() if key != "parameters"},
         **_shape(text),
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from wizard import modelcard, overview, wording
 from wizard.facts import Dataset, Device, Facts, KnownModel, Model
-from wizard.language import said, said_value
+from wizard.language import foreign, mark, said, said_value
 from wizard.problem import Problem, ProblemError
 from wizard.prompts.talk import Talk
 from wizard.screens.verbs import Verbs
@@ -34,7 +34,7 @@ def hardware(walk: Walk, verbs: Verbs, talk: Talk) -> Machine:
     talk.say("Looking at the machine.")
     facts = walk.facts or verbs.probe(lambda known: None)
     if facts.machine:
-        talk.say(f"Machine {facts.machine}, not this one.")
+        talk.say(f"Machine {foreign(facts.machine)}, not this one.")
     for line in _devices_told(facts.devices):
         talk.say(line)
     for line in overview.island_lines(facts):
@@ -71,7 +71,7 @@ def _devices(facts: Facts, talk: Talk) -> tuple[int, ...] | None:
         parts = [part.strip() for part in text.split(",")]
         if all(part.isascii() and part.isdecimal() and int(part) in there for part in parts):
             return tuple(dict.fromkeys(map(int, parts)))
-        talk.say(f"There are the devices {overview.numbers(there)}, not {text}.")
+        talk.say(f"There are the devices {overview.numbers(there)}, not {foreign(text)}.")
 
 
 def model(walk: Walk, verbs: Verbs, talk: Talk) -> Model:
@@ -99,7 +99,7 @@ def model(walk: Walk, verbs: Verbs, talk: Talk) -> Model:
             offered = list(matching(known, name))[:LISTED]
             continue
         for label, value in modelcard.describe(found):
-            talk.say(f"{said(label)}: {said_value(value)}")
+            talk.say(f"{said(label)}{mark(': ')}{said_value(value)}")
         wrong = modelcard.untrainable(found)
         if wrong is not None:
             talk.refuse(wrong)
@@ -108,7 +108,8 @@ def model(walk: Walk, verbs: Verbs, talk: Talk) -> Model:
 
 
 def _known(one: KnownModel) -> str:
-    parts = [one.name, wording.parameters(one.parameters), "on this machine" if one.on_disk else ""]
+    here = "on this machine" if one.on_disk else ""
+    parts = [foreign(one.name), wording.parameters(one.parameters), here]
     return ", ".join(part for part in parts if part)
 
 
@@ -142,13 +143,13 @@ def data(walk: Walk, verbs: Verbs, talk: Talk) -> Data:
     chosen: dict[str, Any] = {}
     while True:
         for number, name in enumerate(near, start=1):
-            talk.say(f"{number}. {name}")
+            talk.say(f"{number}. {foreign(name)}")
         default = walk.answers.data or ("1" if near else "")
         path = _numbered(talk.ask("Which data file", default, help_text=DATA_HELP), list(near))
         if not path:
             talk.say("No file was named.")
             continue
-        talk.say(f"Reading {path}.")
+        talk.say(f"Reading {foreign(path)}.")
         try:
             found = verbs.read_dataset(path, settings)
         except ProblemError as error:
@@ -216,7 +217,7 @@ def _tell_rows(
                 told = True
                 talk.say(f"The first row; {sample.LEGEND}.")
                 for text in sample.shown(line, "rendered").plain.split("\n"):
-                    talk.say(text)
+                    talk.say(foreign(text))
             elif line.get("kind") == "warning":
                 talk.say(f"(warning) {line['text']}")
             elif line.get("kind") == "report":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from wizard.facts import Facts
+from wizard.language import foreign
 from wizard.problem import Problem
 from wizard.prompts.talk import Talk
 from wizard.screens.verbs import Verbs
@@ -53,7 +54,7 @@ def review(walk: Walk, verbs: Verbs, talk: Talk) -> Ending:
         choice = talk.choose(options, {"w": "for the script"}, help_text=REVIEW_HELP)
         if choice == "w":
             for line in files["run.sh"].splitlines():
-                talk.say(line)
+                talk.say(foreign(line))
             continue
         folder = folder or verbs.write(files, name)
         wanted = options[int(choice) - 1]
@@ -74,7 +75,7 @@ def _tell_checks(chosen: Chosen, facts: Facts, talk: Talk) -> None:
 
 def _tell_smoke(folder: Path, verbs: Verbs, talk: Talk) -> None:
     """Wait for a smoke test, and say how it went."""
-    from wizard.dashboard.words import tested
+    from wizard.dashboard.words import failure_words, tested
 
     talk.say("The smoke test runs.")
     follower = verbs.follow(folder)
@@ -85,7 +86,7 @@ def _tell_smoke(folder: Path, verbs: Verbs, talk: Talk) -> None:
         return
     what = f"the smoke test ended with {state.exit_code}"
     if state.failure is not None:
-        what += f", {state.failure.failure}: {state.failure.message}"
+        what += f", {failure_words(state.failure)}"
     talk.refuse(Problem(what=what, fix=f"a smaller max_length or batch; logs in {folder}/logs"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wizard.language import said, said_problem
+from wizard.language import foreign, said, said_problem
 from wizard.problem import Problem
 
 
@@ -74,7 +74,7 @@ class Talk:
             chosen = self.ask(question, default, help_text=help_text)
             if chosen in numbers or chosen in (keys or {}):
                 return chosen
-            self.say(f"There is no {chosen!r} here.")
+            self.say(f"There is no {foreign(repr(chosen))} here.")
 
     def refuse(self, problem: Problem) -> None:
         """Say what is wrong, where, and how to put it right."""

@@ -14,6 +14,7 @@ from wizard.dashboard.fields import number
 from wizard.dashboard.finding import Finding
 from wizard.dashboard.state import RankState, RunState
 from wizard.dashboard.view import View
+from wizard.dashboard.words import failure_words, said_finding
 from wizard.language import said, said_title, said_value, used
 from wizard.report.plots import plot
 
@@ -115,7 +116,7 @@ def _outcome(state: RunState) -> str:
     if losses:
         rows.append(("loss", f"{wording.loss(losses[0][1])} → {wording.loss(losses[-1][1])}"))
     if state.failure is not None:
-        rows.append(("failure", f"{state.failure.failure}: {state.failure.message}"))
+        rows.append(("failure", failure_words(state.failure)))
     return _table((), [row for row in rows if row[1]], numeric=False)
 
 
@@ -158,7 +159,7 @@ def _curve(rows: Sequence[Any], name: str, unit: float = 1) -> list[tuple[float,
 def _findings(findings: Sequence[Finding]) -> str:
     lines = [
         f'<tr><td class="{finding.severity}">{_text(said(finding.severity))}</td>'
-        f"<td>{_text(said(finding.line()))}</td></tr>"
+        f"<td>{_text(said_finding(finding))}</td></tr>"
         for finding in findings
     ]
     text = (

@@ -49,7 +49,18 @@ def _refuse_foreign_code(spec: Spec, folder: Path) -> None:
 
     Raises ProblemError.
     """
-    if spec.plugins.named and folder.stat().st_uid != os.getuid():
+    if folder.stat().st_uid == os.getuid():
+        return
+    if spec.model.trust_remote_code:
+        raise ProblemError(
+            Problem(
+                what="this run is another user's, and runs code that comes with its model",
+                where="trust_remote_code",
+                fix="plan it yourself, with --trust-remote-code for code that you have read",
+                exit_code=2,
+            )
+        )
+    if spec.plugins.named:
         kind, named = next(iter(spec.plugins.named.items()))
         raise ProblemError(
             Problem(

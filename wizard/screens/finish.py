@@ -18,6 +18,7 @@ from wizard.dashboard.compared import compared
 from wizard.dashboard.predicted import predicted
 from wizard.dashboard.source import Follower
 from wizard.dashboard.state import RunState
+from wizard.dashboard.words import failure_words
 from wizard.language import said
 from wizard.problem import Problem
 from wizard.steps import Step
@@ -128,7 +129,7 @@ def _outcome(run: Path, state: RunState) -> Content:
     if code == 0:
         rows.append(("model", str(run / "model")))
     if failure is not None:
-        rows.append(("failure", f"{failure.failure}: {failure.message}"))
+        rows.append(("failure", failure_words(failure)))
     return pairs(rows)
 
 

@@ -16,6 +16,7 @@ from textual.widgets import OptionList
 from wizard import wording
 from wizard.answers import Answers, Goal
 from wizard.facts import Facts
+from wizard.glossary import defined, glossary
 from wizard.language import said
 from wizard.problem import Problem
 from wizard.screens.exporting import Export, ExportVerbs
@@ -160,10 +161,13 @@ class PlanPage(Page[Chosen]):
     def help_text(self) -> str:
         """The text, and what the columns shown here mean."""
         columns, _ = plan_table(self._plans, self.size.width)
-        meanings = [
-            f"{said(c.title)}: {said(MEANINGS[c.title])}" for c in columns if c.title in MEANINGS
-        ]
-        return "\n".join([super().help_text(), "", *meanings, f"{said('bar')}: {said(LEGEND)}"])
+        meanings = [(c.title, MEANINGS[c.title]) for c in columns if c.title in MEANINGS]
+        told = defined([*meanings, (said("bar"), LEGEND)])
+        return "\n".join([super().help_text(), "", *told])
+
+    def help_words(self) -> str:
+        """Methods and ways to share a model out."""
+        return glossary()
 
     def action_scroll(self, lines_down: int) -> None:
         """Move the page where it is longer than the terminal; the arrows move the mark."""
@@ -268,8 +272,7 @@ class PlanPage(Page[Chosen]):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Explain the marked plan."""
         if event.option_index < len(self._plans):
-            with self.app.batch_update():  # one frame, not one for each panel
-                self._explain(self._plans[event.option_index])
+            self._explain(self._plans[event.option_index])
 
     def _look_at(self, machine: Facts) -> None:
         known = self._here

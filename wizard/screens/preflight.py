@@ -11,7 +11,7 @@ from textual.content import Content
 
 from wizard import wording
 from wizard.facts import Device, Facts
-from wizard.language import said, said_problem
+from wizard.language import joined, said, said_problem
 from wizard.problem import Problem
 from wizard.widgets.memory import budget_line
 from wizard.widgets.message import COLOURS
@@ -82,7 +82,7 @@ def checks(
         else:
             lines.append(_line(OK, GOOD, subject, found))
     if good:
-        lines.append(_line(OK, GOOD, ", ".join(map(said, good)), ""))
+        lines.append(_line(OK, GOOD, joined(map(said, good)), ""))
     return Content("\n").join(lines)
 
 

@@ -22,7 +22,7 @@ def picker(presets: Sequence[Preset], answers: Answers) -> Picker:
     """Asks for a preset, or for saving one."""
     rows = [Choice(value=SAVE, line=said("save what is fixed now as a preset of your own"))]
     rows += [
-        Choice(value=one.name, line=f"{one.name:<26} {said(one.title)}", words=one.description)
+        Choice(value=one.name, line=f"{one.name:<26} {_own(one, one.title)}", words=one.description)
         for one in presets
     ]
     known = {one.name: one for one in presets}
@@ -33,11 +33,16 @@ def picker(presets: Sequence[Preset], answers: Answers) -> Picker:
     return Picker("Presets", matching(rows), hint="qlora 24gb ...", detail=detail)
 
 
+def _own(preset: Preset, text: str) -> str:
+    """A text of a preset; what its owner wrote is left as it is."""
+    return text if preset.origin == "saved" else said(text)
+
+
 def about(preset: Preset) -> Content:
     """What a preset is for, and what it fixes."""
     goal = f"goal {preset.goal}; " if preset.goal else ""
     fixes = wording.one_line(said(f"{goal}{_fixed(preset.settings)}"))
-    what = wording.one_line(said(preset.description or preset.title))
+    what = wording.one_line(_own(preset, preset.description or preset.title))
     return Content(f"{what}\n{fixes}")
 
 

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from wizard import wording
-from wizard.dashboard.words import tested
+from wizard.dashboard.words import failure_words, tested
 from wizard.facts import Facts
 from wizard.language import said
 from wizard.problem import Problem
@@ -281,7 +281,7 @@ class ReviewPage(Page[Path | InForeground]):
         failure = state.failure
         what = f"the smoke test ended with {state.exit_code}"
         if failure is not None:
-            what += f", {failure.failure}: {failure.message}"
+            what += f", {failure_words(failure)}"
         fix = f"a smaller max_length or batch; logs in {self._folder}/logs"
         self.message.refuse(Problem(what=what, fix=fix))
 

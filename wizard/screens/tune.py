@@ -13,12 +13,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.events import DescendantFocus
-from textual.timer import Timer
 from textual.widgets import Input
 
 from wizard import wording
 from wizard.answers import Answers
 from wizard.facts import Facts
+from wizard.glossary import glossary
 from wizard.language import said
 from wizard.presets import TEXTS
 from wizard.problem import Problem
@@ -50,8 +50,6 @@ LABELS: Mapping[str, str] = {
 LETTERS = {"find": "/", "undo": "z", "redo": "y", "defaults": "d"}
 """Action → the character that does it where no value can hold it."""
 RUN_NAME = "run_name"
-REPLAN_SECONDS = 0.03
-"""Keys that come together are planned together."""
 SHORTEST_LABEL = 18
 
 
@@ -109,7 +107,8 @@ class TunePage(Page[Chosen]):
         self._undone: list[Answers] = []
         self._done: list[Answers] = []
         self._last_edited: str | None = None
-        self._debounce: Timer | None = None
+        self._asked_for: Answers | None = None
+        """What is being planned; what is typed meanwhile is planned together after it."""
         self._leaving = False
 
     def body(self) -> ComposeResult:
@@ -153,11 +152,12 @@ class TunePage(Page[Chosen]):
     def help_text(self) -> str:
         """The setting at hand, then the page."""
         field = self._focused_field()
-        return (
-            f"{self._about(field.setting).plain}\n\n{said(self.HELP_TEXT)}"
-            if field
-            else self.HELP_TEXT
-        )
+        here = [self._about(field.setting).plain] if field else []
+        return "\n\n".join([*here, said(self.HELP_TEXT)])
+
+    def help_words(self) -> str:
+        """What settings are about."""
+        return glossary()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Where text is typed, letters are text."""
@@ -233,6 +233,8 @@ class TunePage(Page[Chosen]):
 
     def refused(self, problem: Problem) -> None:
         """The settings contradict each other: nothing to leave with."""
+        if self._newer():
+            return
         self._leaving = False
         self.show("#effect", problem_line(problem))
         super().refused(problem)
@@ -333,26 +335,32 @@ class TunePage(Page[Chosen]):
 
     def _plan_soon(self) -> None:
         self._chosen = None
-        if self._debounce is not None:
-            self._debounce.stop()
-        self._debounce = self.set_timer(REPLAN_SECONDS, self._plan)
+        if self._asked_for is None:
+            self._plan()
 
     def _plan(self) -> None:
-        answers = self._answers
+        answers = self._asked_for = self._answers
         self.ask(lambda: (answers, self._make_plans(answers)), self._planned, "planning anew")
 
+    def _newer(self) -> bool:
+        """Whether the answers changed while they were planned; then they are planned again."""
+        asked, self._asked_for = self._asked_for, None
+        newer = asked is not None and asked is not self._answers
+        if newer:
+            self._plan()
+        return newer
+
     def _planned(self, made: tuple[Answers, tuple[Plan, ...]]) -> None:
+        if self._newer():
+            return
         answers, plans = made
         plan = again(self._before, plans)
         if plan is None:
             self.refused(Problem(what="no plan of this kind is left", fix="undo the last change"))
             return
-        if answers is not self._answers:
-            return
         self._chosen = Chosen(answers=answers, plan=plan, others=plans)
-        with self.app.batch_update():  # one frame
-            self._show_effect(plan)
-            self._show_planned(plan)
+        self._show_effect(plan)
+        self._show_planned(plan)
         if self._refused:
             self._tell_refused()
         elif self._leaving:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from wizard import wording
-from wizard.language import said
+from wizard.language import joined, said
 from wizard.widgets.memory import fits, made_of
 from wizard.widgets.message import problem_line
 from wizard.widgets.plans import eta_seconds, values_of
@@ -48,7 +48,7 @@ def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
     )
     named = [(said(name), *rest) for name, *rest in rows]
     head, *body = lines(columns, named, max(width, 40))
-    changes = ", ".join(_changed(before, now)) or said("nothing")
+    changes = joined(_changed(before, now)) or said("nothing")
     changed = Content(wording.one_line(f"{said('changed')}  {changes}"))
     problems = [problem_line(problem) for problem in now.problems]
     table = [Content.styled(head, "$foreground-muted"), *map(Content, body)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from textual.app import ComposeResult
 from textual.containers import HorizontalGroup
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
 from textual.widgets import Input, Static
 
@@ -23,6 +25,19 @@ class Value(Input):
     def __init__(self, text: str, planned: str, keys: str) -> None:
         super().__init__(text, placeholder=planned, compact=True, select_on_focus=False)
         self._keys = keys
+
+    def refresh(
+        self,
+        *regions: Region,
+        repaint: bool = True,
+        layout: bool = False,
+        recompose: bool = False,
+    ) -> Self:
+        """Draw the text; the toolkit lays the page out anew too, but no text changes its size."""
+        still = layout and self.size.width > 0
+        return super().refresh(
+            *regions, repaint=repaint, layout=layout and not still, recompose=recompose
+        )
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         """What is typed, but for the keys of the page."""

@@ -10,8 +10,11 @@ from wizard.language import said
 from wizard.widgets.sheet import Sheet
 from wizard.widgets.table import pairs
 
+Keys = tuple[tuple[str, str], ...]
+"""(key, what it does)."""
 
-def keys_once(keys: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+
+def keys_once(keys: Iterable[tuple[str, str]]) -> Keys:
     """(key, what it does) with each thing once: all its keys together, digits as a range."""
     found: dict[str, list[str]] = {}
     for key, does in keys:
@@ -28,12 +31,15 @@ def _together(keys: list[str]) -> str:
 
 
 class Help(Sheet):
-    """Narrow, for it is prose."""
+    """Narrow, for it is prose: a text, the keys, and what is already said below them."""
 
     DEFAULT_CSS = """
     Help VerticalScroll { width: 76; max-width: 95%; }
     """
 
-    def __init__(self, title: str, text: str, keys: tuple[tuple[str, str], ...]) -> None:
+    def __init__(
+        self, title: str, text: str, keys: tuple[tuple[str, str], ...], more: str = ""
+    ) -> None:
         told = pairs([(key, said(does)) for key, does in keys])
-        super().__init__(title, Content.assemble(said(text), "\n\n", told) if keys else text)
+        parts = [Content(said(text)), *([told] if keys else []), *([Content(more)] if more else [])]
+        super().__init__(title, Content("\n\n").join(parts))

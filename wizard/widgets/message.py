@@ -9,7 +9,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from wizard import wording
-from wizard.language import said, said_problem
+from wizard.language import mark, said, said_problem
 from wizard.problem import Problem
 from wizard.widgets.panel import redraw
 
@@ -24,7 +24,7 @@ COLOURS = {"error": "bold $text-error", "warning": "bold $text-warning", "info":
 def problem_line(problem: Problem) -> Content:
     """A problem as text, its gravity as a word first."""
     return Content.assemble(
-        (f"{said(WORDS[problem.severity])}: ", COLOURS[problem.severity]),
+        (said(WORDS[problem.severity]) + mark(": "), COLOURS[problem.severity]),
         wording.one_line(said_problem(problem)),
     )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -23,6 +26,7 @@ from wizard.language import ENGLISH, said, said_problem, used
 from wizard.problem import Problem, ProblemError
 from wizard.steps import ORDER, GoTo, Loaded, Step
 from wizard.widgets.aside import aside
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.header import StepHeader
 from wizard.widgets.help import Help, keys_once
 from wizard.widgets.keyline import KeyLine
@@ -38,6 +42,8 @@ Value = TypeVar("Value")
 ASKED = "ask"
 """What the page waits for; other groups of calls go on beside it."""
 BUG = "this is a bug in tunewright; Ctrl+R shows where"
+SOON_SECONDS = 0.03
+"""What is answered by then is drawn with the key that asked for it."""
 HELP_TOOLTIP = "What this page is about"
 
 
@@ -67,7 +73,7 @@ def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
     }
 
 
-class Page(Screen[Answer | GoTo | Loaded | None]):
+class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
     """One page: Enter leaves it with a value, Escape with None, which means one page back."""
 
     STEP: ClassVar[Step | None] = None
@@ -143,6 +149,9 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         """Said before the hint: what was not asked on the way here."""
         self.marks: Mapping[Step, str] = {}
         """Step → its mark in the header, where that is not told by the order of steps."""
+        self._asked_since = 0.0
+        self._answered = asyncio.Event()
+        """Set once the answer to what was asked last is there, before it is delivered."""
         self._then: dict[Worker[Any], Callable[[Any], None]] = {}
         self._failed: tuple[Problem, BaseException] | None = None
         """The problem that was told last, and its error, where that is a bug."""
@@ -193,6 +202,15 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         """Whether a slow answer is still awaited that the page cannot go on without."""
         return any(not w.is_finished for w in self._then if w.group == ASKED)
 
+    async def answer(self) -> bool:
+        """Wait for what was asked just now; whether that was any."""
+        left = self._asked_since + SOON_SECONDS - time.monotonic()
+        if left <= 0 or not self.busy:
+            return False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._answered.wait(), left)
+        return True
+
     def ask(
         self, call: Callable[[], Value], then: Callable[[Value], None], waiting_for: str
     ) -> None:
@@ -201,19 +219,32 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         A newer call replaces an older one, whose value is dropped.
         """
         self.message.working(waiting_for)
-        self._call(call, then, waiting_for, ASKED)
+        self._asked_since = time.monotonic()
+        self._answered = answered = asyncio.Event()
+
+        async def asked() -> Value:
+            try:
+                return await aside(call)
+            finally:
+                answered.set()
+
+        self._call(asked, then, waiting_for, ASKED)
 
     def ask_beside(
         self, call: Callable[[], Value], then: Callable[[Value], None], subject: str
     ) -> None:
         """The same without a word: the page can be used meanwhile, and a problem is its own."""
-        self._call(call, then, subject, subject)
+        self._call(partial(aside, call), then, subject, subject)
 
     def _call(
-        self, call: Callable[[], Value], then: Callable[[Value], None], name: str, group: str
+        self,
+        work: Callable[[], Coroutine[None, None, Value]],
+        then: Callable[[Value], None],
+        name: str,
+        group: str,
     ) -> None:
         worker: Worker[Any] = self.run_worker(
-            partial(aside, call),
+            work,
             name=name,
             group=group,
             description=name,
@@ -310,7 +341,8 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
             for active in self.active_bindings.values()
             if active.binding.tooltip
         ]
-        self.app.push_screen(Help(self.QUESTION or self.PLACE, self.help_text(), keys_once(shown)))
+        title = self.QUESTION or self.PLACE
+        self.app.push_screen(Help(title, self.help_text(), keys_once(shown), self.help_words()))
 
     def action_explain_while_typing(self) -> None:
         """The same, by the key that no field takes."""
@@ -321,6 +353,10 @@ class Page(Screen[Answer | GoTo | Loaded | None]):
         focused = self.focused.id if self.focused is not None else None
         here = said(self.HELP_ON.get(focused or "", ""))
         return f"{here}\n\n{said(self.HELP_TEXT)}" if here else said(self.HELP_TEXT)
+
+    def help_words(self) -> str:
+        """Words that the page uses, explained below its keys; most pages need none."""
+        return ""
 
     def show(self, selector: str, content: Content | str) -> None:
         """Replace the text of one Static, if it changed; what others wrote comes as Content."""

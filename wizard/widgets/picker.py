@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 
 from wizard.language import said
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import Panel, name_box
 from wizard.widgets.table import Rows
 
@@ -46,7 +47,7 @@ def matching(choices: Sequence[Choice]) -> Finder:
     return find
 
 
-class Picker(ModalScreen[str | None]):
+class Picker(ModalScreen[str | None], OneFrame):
     """Leaves with the value of the marked row, else with what was typed, else with None."""
 
     DEFAULT_CSS = """

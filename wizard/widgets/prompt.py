@@ -13,11 +13,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from wizard.problem import Problem
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.message import problem_line
 from wizard.widgets.panel import name_box
 
 
-class Prompt(ModalScreen[str | None]):
+class Prompt(ModalScreen[str | None], OneFrame):
     """Leaves with the text once nothing is wrong with it, or with None."""
 
     DEFAULT_CSS = """

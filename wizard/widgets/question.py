@@ -14,10 +14,11 @@ from textual.widgets import Static
 
 from wizard import wording
 from wizard.language import said
+from wizard.widgets.frames import OneFrame
 from wizard.widgets.table import Rows
 
 
-class Question(ModalScreen[int | None]):
+class Question(ModalScreen[int | None], OneFrame):
     """Leaves with the number of the choice, or None for Escape; the last choice changes nothing."""
 
     DEFAULT_CSS = """

@@ -9,17 +9,22 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
+from textual.widgets import Static
 
-from wizard.widgets.panel import Panel
+from wizard.language import said
+from wizard.widgets.frames import OneFrame
+from wizard.widgets.panel import name_box, redraw
+
+MORE = "Up, Down and Page Down show the rest; Esc closes"
 
 
-class Sheet(ModalScreen[None]):
-    """A box of text as long as it needs to be; arrows scroll it."""
+class Sheet(ModalScreen[None], OneFrame):
+    """A box of text as long as it needs to be; keys scroll what the screen is too short for."""
 
     DEFAULT_CSS = """
     Sheet { align: center middle; }
     Sheet VerticalScroll { width: 112; max-width: 98%; height: auto; max-height: 94%; }
-    Sheet VerticalScroll { scrollbar-size-vertical: 1; }
+    Sheet VerticalScroll { scrollbar-size-vertical: 1; border: round; padding: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -39,17 +44,31 @@ class Sheet(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """One box."""
         with VerticalScroll():
-            yield Panel(self._heading, self._content)
+            yield Static(markup=False)
 
     def on_mount(self) -> None:
         """What came while the box was being made."""
-        self.query_one(Panel).show(self._content)
+        self._draw_text()
+
+    def on_resize(self) -> None:
+        """The room changed."""
+        self.call_after_refresh(self._tell_more)
 
     def show(self, content: Content | str) -> None:
         """Replace the text; before the box is there, it will have this one."""
         self._content = content
         if self.is_mounted:
-            self.query_one(Panel).show(content)
+            self._draw_text()
+
+    def _draw_text(self) -> None:
+        shown = said(self._content) if isinstance(self._content, str) else self._content
+        redraw(self.query_one(Static), shown)
+        self.call_after_refresh(self._tell_more)
+
+    def _tell_more(self) -> None:
+        """Say at the lower edge which keys show the rest, where there is more."""
+        box = self.query_one(VerticalScroll)
+        name_box(box, self._heading, MORE if box.max_scroll_y else "")
 
     def action_close(self) -> None:
         """Back to the page."""

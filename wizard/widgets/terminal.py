@@ -1,21 +1,53 @@
-"""The terminal's input: bytes that are no text are dropped, and end nothing."""
+"""The terminal's input: Escape is told soon, and bytes that are no text end nothing."""
 
 from __future__ import annotations
 
+import codecs
+import os
+import selectors
+
+from textual import constants
+from textual._xterm_parser import XTermParser
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 
+ESCAPE_SECONDS = 0.025
+"""How long an escape byte may be the begin of a longer key. A terminal writes all bytes of a key at
+once, and tmux waits 10 ms for them; the toolkit waits 100, and looks for their end every 100.
+ESCDELAY, as ncurses has it, is for lines that take longer."""
+LOOK_SECONDS = 0.1
+"""Between two looks whether the app has ended."""
+MOST_BYTES = 4096
+
 
 class Terminal(LinuxDriver):
-    """Some terminals tell the mouse's place in bytes, after tmux or SSH connected again."""
+    """Reads keys; some terminals tell the mouse's place in bytes, after tmux or SSH came back."""
 
     def run_input_thread(self) -> None:
-        """Read to the end; the toolkit's own reading would end the app at what is not UTF-8."""
-        while True:
-            try:
-                return super().run_input_thread()
-            except UnicodeDecodeError:
-                continue
+        """Read until the app ends or the terminal does."""
+        if "ESCDELAY" not in os.environ:
+            setattr(constants, "ESCAPE_DELAY", ESCAPE_SECONDS)  # noqa: B010 – Final to mypy
+        soon = min(constants.ESCAPE_DELAY, LOOK_SECONDS)
+        parser, text = XTermParser(self._debug), codecs.getincrementaldecoder("utf-8")()
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            wait = LOOK_SECONDS
+            while not self.exit_event.is_set():
+                ready = selector.select(wait)
+                wait = soon if ready else LOOK_SECONDS
+                if ready:
+                    said = os.read(self.fileno, MOST_BYTES)
+                    if not said:
+                        return
+                    try:
+                        keys = text.decode(said)
+                    except UnicodeDecodeError:  # no part of it is a key
+                        parser, keys = XTermParser(self._debug), ""
+                        text.reset()
+                    for message in parser.feed(keys) if keys else ():
+                        self.process_message(message)
+                for message in parser.tick():
+                    self.process_message(message)
 
 
 def patient(found: type[Driver]) -> type[Driver]:

@@ -59,6 +59,7 @@ model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
+trust_remote_code = false # code of a model runs only if you say so
 
 [data]
 data = "/data/rows.jsonl" # you named it
@@ -126,6 +127,7 @@ model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
+trust_remote_code = false # code of a model runs only if you say so
 
 [data]
 data = "/data/rows.jsonl" # you named it
@@ -193,6 +195,7 @@ model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
+trust_remote_code = false # code of a model runs only if you say so
 
 [data]
 data = "/data/rows.jsonl" # you named it
@@ -260,6 +263,7 @@ model = "Qwen/Qwen3-8B" # the preset sft-lora-8b-24gb names it
 source = "auto" # fetched once, then kept
 dtype = "bfloat16" # NVIDIA GeForce RTX 4090 has bfloat16 units: half the memory, and no overflow
 attn_implementation = "sdpa" # torch's own fused attention: always installed, no scores kept
+trust_remote_code = false # code of a model runs only if you say so
 
 [data]
 data = "/data/rows.jsonl" # you named it

@@ -179,6 +179,7 @@ def test_names_and_memory_come_before_everything_else() -> None:
     assert kinds[-1] == "end"
 
 
+@pytest.mark.wide
 def test_a_listener_hears_of_names_and_memory_while_the_rest_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

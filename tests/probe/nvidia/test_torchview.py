@@ -140,6 +140,7 @@ def test_a_build_for_another_vendor_lists_no_cuda_devices() -> None:
     assert torchview.devices(decode(torch_sees(card("gfx942", 190, (9, 4)), cuda=None))) == ()
 
 
+@pytest.mark.wide
 def test_the_real_torch_of_this_environment_answers(tmp_path: Path) -> None:
     view = decode(run([*torchview.CHILD], torchview.TIME_LIMIT_SECONDS))
     assert view.version

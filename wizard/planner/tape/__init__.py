@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wizard.planner.tape.allocator import reserve
+from wizard.planner.tape.allocator import reserve, reserved
 from wizard.planner.tape.device import device
 from wizard.planner.tape.simulation import simulate
 
-__all__ = ["device", "reserve", "simulate"]
+__all__ = ["device", "reserve", "reserved", "simulate"]

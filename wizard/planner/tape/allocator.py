@@ -18,10 +18,11 @@ from wizard.planner.tape.states import (
     trained_tensors,
     weight_tensors,
 )
-from wizard.planner.tape.step import MIDDLE, own_recording, run
+from wizard.planner.tape.step import BACKWARD, FORWARD, HEAD, MIDDLE, own_recording, run
 
 STEPS = 2
 """The optimizer's states come with the first step, so the second is like all that follow."""
+PASSES = (FORWARD, BACKWARD)
 
 
 @lru_cache(maxsize=256)
@@ -32,14 +33,31 @@ def reserve(setup: Setup, lengths: tuple[int, ...] = ()) -> Interval:
     those of successive steps, all of `setup.length` where none are given: what a short step leaves
     behind in pieces is of no use to a long one.
     """
+    peaks = [reserved(setup, lengths, expandable=expandable) for expandable in (False, True)]
+    return Interval(low=min(peaks), high=max(peaks))
+
+
+def reserved(setup: Setup, lengths: tuple[int, ...] = (), *, expandable: bool = False) -> int:
+    """Bytes the allocator holds at its peak, with its default settings or expandable segments."""
     steps = [_tapes(replace(setup, length=one)) for one in lengths or (setup.length,) * STEPS]
     found = states(setup)
     held = share(setup, found)
-    peaks = [
-        _peak(Allocator(expandable=expandable), setup, found, held, steps)
-        for expandable in (False, True)
-    ]
-    return Interval(low=min(peaks), high=max(peaks))
+    return _peak(Allocator(expandable=expandable), setup, found, held, steps)
+
+
+@lru_cache(maxsize=256)
+def at_loss(setup: Setup) -> tuple[int, int]:
+    """(held, in use) bytes of the default allocator when the loss peaks in the first step.
+
+    It is the first time that all logits are there, and no optimizer's states are.
+    """
+    found = states(setup)
+    held, tape = share(setup, found), _tapes(setup)[0]
+    allocator = Allocator(expandable=False)
+    for size in filter(None, _loaded(setup, found, held)):
+        allocator.take(size)
+    _play(allocator, tape, tape.story[: max(tape.peaked(part + HEAD) for part in PASSES)], {})
+    return allocator.reserved, allocator.peak_allocated
 
 
 def _tapes(setup: Setup) -> tuple[Meter, ...]:
@@ -126,9 +144,10 @@ def _optimizer(setup: Setup, found: States, held: Share) -> Iterator[int]:
 
 
 def _temporary(setup: Setup, found: States, held: Share) -> Iterator[int]:
-    """What the optimizer's step makes: AdamW over all tensors at once makes a copy of each."""
+    """What the optimizer's step makes: AdamW over all tensors at once makes copies of each."""
     if held.step and held.step == found.step and setup.stack.optimizer == "adamw_foreach":
-        yield from _each(trained_tensors(setup))
+        for _ in range(setup.stack.step_copies):
+            yield from _each(trained_tensors(setup))
     elif held.step:
         yield held.step
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from wizard.planner.tape.allocator import reserve
+from wizard.planner.tape.allocator import at_loss, reserve
 from wizard.planner.tape.setup import Interval, Setup
-from wizard.planner.tape.simulation import simulate
 from wizard.planner.tape.step import BACKWARD, FORWARD, HEAD, record
 
 MIB = 1024**2
@@ -27,16 +26,19 @@ def device(
     """Bytes nvidia-smi shows for a rank: the allocator's, and what lies outside of it."""
     held = reserve(setup)
     low = held.low + context.low + MATRIX_WORKSPACE.low
-    high = max(held.high, _with_logits(setup)) + context.high + MATRIX_WORKSPACE.high
+    high = held.high + _unexplained(setup) + context.high + MATRIX_WORKSPACE.high
     if setup.world_size > 1:
         low, high = low + communication.low, high + communication.high
     return Interval(low=low, high=high)
 
 
-def _with_logits(setup: Setup) -> int:
-    """What may be held where all logits exist at once; 0 where they never do."""
+def _unexplained(setup: Setup) -> int:
+    """What may be held beyond the allocator's rules where all logits exist at once, else 0.
+
+    It was taken at the loss, and an allocator gives nothing back: it is there at any later peak.
+    """
     if setup.stack.loss_head in ("chunked", "fused") or setup.preference != "none":
         return 0
     made = max(record(setup).peak(part + HEAD) for part in (FORWARD, BACKWARD))
-    live = dict(simulate(setup).moments)["loss"]
-    return live + round(LOGITS_SLACK * made)
+    held, used = at_loss(setup)
+    return max(0, used + round(LOGITS_SLACK * made) - held)

@@ -2,8 +2,8 @@
 
 Sources: trl/kernels/chunked_logprob.py and trl/trainer/utils.py (add_fused_lm_head);
 transformers/loss/loss_utils.py (ForCausalLMLoss), and modeling_llama.py before 4.50 for the
-shifted copy; accelerate/utils/operations.py (convert_to_fp32); unsloth/kernels/
-cross_entropy_loss.py; liger_kernel/ops/fused_linear_cross_entropy.py.
+shifted copy; modeling_qwen.py of Qwen/Qwen-1_8B; accelerate/utils/operations.py (convert_to_fp32);
+unsloth/kernels/cross_entropy_loss.py; liger_kernel/ops/fused_linear_cross_entropy.py.
 """
 
 from __future__ import annotations
@@ -118,7 +118,11 @@ def full(tape: Tape, setup: Setup, hidden: Tensor, weight: Tensor) -> tuple[Tens
     logits = linear(tape, hidden, weight, setup.block.hidden)
     if stack.loss_head == "full_upcast":
         logits = cast(tape, logits, SINGLE)
-    loss = cross_entropy(tape, logits, shifted=stack.loss_head != "full", kernel=stack.kernel_loss)
+    if stack.loss_head == "full_narrow":
+        loss = narrow_cross_entropy(tape, logits)
+    else:
+        shifted = stack.loss_head != "full"
+        loss = cross_entropy(tape, logits, shifted=shifted, kernel=stack.kernel_loss)
     returned = logits.buffer
     if tape.autocasts and stack.float32_outputs and logits.width == HALF:
         returned = tape.buffer(logits.count * SINGLE)
@@ -143,6 +147,16 @@ def cross_entropy(tape: Tape, logits: Tensor, *, shifted: bool, kernel: bool) ->
     )
     del chosen, single
     return tape.apply(1, SINGLE, (log_softmax,), (log_softmax.buffer,), tape.makes(size))
+
+
+def narrow_cross_entropy(tape: Tape, logits: Tensor) -> Tensor:
+    """A shifted copy in the logits' own format; log-softmax in it too, where nothing autocasts."""
+    shifted = tape.apply(logits.count, logits.width, (logits,), (), tape.makes(logits.size))
+    wide = cast(tape, shifted, SINGLE) if tape.autocasts else shifted
+    made = tape.makes(wide.size)
+    log_softmax = tape.apply(wide.count, wide.width, (wide,), (), made, saves_output=True)
+    del shifted, wide
+    return tape.apply(1, SINGLE, (log_softmax,), (log_softmax.buffer,), made)
 
 
 def fused(tape: Tape, setup: Setup, hidden: Tensor, weight: Tensor) -> Tensor:

@@ -60,6 +60,11 @@ class Meter:
     def _leave(self) -> None:
         self._tops[self._region], self._marks[self._region] = self.top, self.mark
 
+    def peaked(self, region: int) -> int:
+        """Length of the story when the region peaked."""
+        self._leave()
+        return self._marks[region]
+
     def at_peaks(self) -> list[tuple[int, ...]]:
         """Region → bytes of each kind when the region peaked; they sum to its peak."""
         self._leave()

@@ -81,15 +81,20 @@ class Block:
 class Stack:
     """The libraries a step runs on: what differs between releases and trainers."""
 
-    loss_head: Literal["chunked", "full", "full_shifted", "full_upcast", "fused"] = "chunked"
+    loss_head: Literal["chunked", "full", "full_shifted", "full_upcast", "full_narrow", "fused"] = (
+        "chunked"
+    )
     """TRL 1.16's tiles; all logits (Hugging Face); with a shifted copy of them (4.46 to 4.49), or
-    one in place of the 16-bit ones (before); or Liger's fused linear cross-entropy, which keeps
-    only gradients."""
+    one in place of the 16-bit ones (before); Qwen 1's own code, whose shifted copy is as wide as
+    the logits, so that only autocast makes it float32; or Liger's fused linear cross-entropy, which
+    keeps only gradients."""
     kernel_loss: bool = False
     """Cross-entropy in one kernel that writes its gradient over the logits (Unsloth, fms)."""
     outputs_kept: bool = False
     """The returned logits live until backward ends, as measured with PEFT under FSDP1."""
     optimizer: Optimizer = "adamw_fused"
+    step_copies: int = 1
+    """Copies of what learns that AdamW over all tensors at once makes: torch 2.0 made two."""
     autocast: bool = True
     """bfloat16 autocast, as `bf16=True` gives it."""
     adapter_dtype: Dtype = "float32"

@@ -236,7 +236,7 @@ def _factored(group: Group) -> int:
 def _step(setup: Setup, trained: list[Group], width: int) -> int:
     kind = setup.stack.optimizer
     if kind == "adamw_foreach":
-        return width * _elements(trained)
+        return setup.stack.step_copies * width * _elements(trained)
     if kind == "adafactor":
         return 8 * max(group.elements for group in trained)
     return 0

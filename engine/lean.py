@@ -1,0 +1,50 @@
+"""Lean: large libraries that a process has no use for are not loaded in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from engine.record import read_json
+from engine.rules import BITSANDBYTES
+from engine.spec import Spec
+
+
+def leave_out(name: str) -> None:
+    """Make a library one that is not installed, for this process and those it forks.
+
+    `None` in `sys.modules` is Python's own word for that; what is loaded already stays.
+    """
+    sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+
+
+def only_tokenizers() -> None:
+    """Text becomes tokens without torch: transformers loads it for everything else.
+
+    It keeps in mind that there is none; others, such as `datasets`, find it as ever.
+    """
+    if "torch" in sys.modules:
+        return
+    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # that there is no torch
+    leave_out("torch")
+    try:
+        from transformers import AutoTokenizer  # noqa: F401
+    finally:
+        del sys.modules["torch"]
+
+
+def runs_own_code(spec: Spec) -> bool:
+    """Whether code of the user's or the model's runs, which may load what it likes."""
+    return bool(spec.plugins.named) or spec.model.trust_remote_code
+
+
+def only_what_trains(spec: Spec, model: Path) -> None:
+    """Leave bitsandbytes out, which loads torch's compiler, of a run without its formats."""
+    quantized = spec.method.method == "qlora" or "quantization_config" in read_json(
+        model / "config.json"
+    )
+    # TRL's offloading looks whether it was loaded, not whether it is there.
+    asked = spec.training.optim in BITSANDBYTES or spec.training.activation_offloading
+    if not (quantized or asked or runs_own_code(spec)):
+        leave_out("bitsandbytes")
