@@ -77,10 +77,12 @@ class World:
     launched: list[tuple[Path, bool]] = field(default_factory=list)
     edited: list[tuple[Path, int]] = field(default_factory=list)
     stopped: list[tuple[Path, bool]] = field(default_factory=list)
+    chatted: list[Path] = field(default_factory=list)
     logs_read: list[LogOf] = field(default_factory=list)
     frames: tuple[RunState, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
     kept: Answers | None = None
+    last_run: Answers | None = None
     presets: tuple[Preset, ...] = ()
 
     def verbs(self, **changes: Any) -> Verbs:
@@ -108,10 +110,12 @@ class World:
             follow=lambda path: self.run,
             stop=lambda path, now: self.stopped.append((path, now)),
             run_details=lambda path: self.details,
+            chat=self.chatted.append,
             read_log=self.read_log,
             replay=lambda path: self.frames,
             keep_picture=self.keep_picture,
             kept_answers=lambda: self.kept,
+            last_run=lambda: self.last_run,
             keep_answers=self.keep,
             machines=values.MACHINES,
             make_export=self.make_export,

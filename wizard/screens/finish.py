@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from engine.events import EXIT_MEANING, EXIT_STOPPED
+from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED
 from wizard import wording
 from wizard.dashboard.against import resume_command
 from wizard.dashboard.compared import compared
@@ -20,6 +20,7 @@ from wizard.dashboard.source import Follower
 from wizard.dashboard.state import RunState
 from wizard.dashboard.words import failure_words
 from wizard.language import said
+from wizard.problem import Problem
 from wizard.steps import Step
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Panel
@@ -44,6 +45,13 @@ class FinishPage(Page[Literal["new", "quit"]]):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Leave", id="page.next", priority=True, tooltip="Leave"),
+        Binding(
+            "c",
+            "chat",
+            "Chat",
+            id="finish.chat",
+            tooltip="Talk to the tuned model, in this terminal",
+        ),
         Binding("n", "new", "New run", id="finish.new", tooltip="Plan a new run"),
     ]
 
@@ -52,8 +60,12 @@ class FinishPage(Page[Literal["new", "quit"]]):
         run: Path,
         follow: Callable[[Path], Follower],
         run_details: Callable[[Path], Mapping[str, Any]],
+        chat: Callable[[Path], None],
     ) -> None:
+        """`chat` talks to the model of a run folder, in the terminal that it is lent."""
         super().__init__()
+        self._chat = chat
+        self._trained = False
         self._run = run
         self._follow = follow
         self._read_details = run_details
@@ -72,6 +84,21 @@ class FinishPage(Page[Literal["new", "quit"]]):
         """Leave."""
         self.dismiss(QUIT)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is a model to talk to once the run has finished."""
+        if action == "chat":
+            return self._trained
+        return super().check_action(action, parameters)
+
+    def action_chat(self) -> None:
+        """Lend the terminal to the model."""
+        try:
+            with self.app.suspend():
+                self._chat(self._run)
+        except SuspendNotSupported:
+            what, fix = "this terminal cannot be lent out", f"type: {_chat_command(self._run)}"
+            self.message.refuse(Problem(what=what, fix=fix))
+
     def action_new(self) -> None:
         """Plan a new run."""
         self.dismiss(NEW)
@@ -81,6 +108,8 @@ class FinishPage(Page[Literal["new", "quit"]]):
 
     def _show(self, read: tuple[RunState, Mapping[str, Any]]) -> None:
         state, details = read
+        self._trained = state.exit_code == EXIT_OK
+        self.refresh_bindings()
         self.show("#result", _outcome(self._run, state))
         self.show("#measured", measured_table(state, details))
         self.show("#commands", _commands(self._run, state))
@@ -130,9 +159,13 @@ def measured_table(state: RunState, details: Mapping[str, Any]) -> Content:
 
 def _commands(run: Path, state: RunState) -> Content:
     name = shlex.quote(wording.one_line(run.name))
-    if state.exit_code == 0:
-        return pairs((("talk to it", f"tunewright chat {name}"),))
+    if state.exit_code == EXIT_OK:
+        return pairs((("talk to it", f"{_chat_command(run)}   (c does it here)"),))
     rows = [("see it again", f"tunewright watch {name}")]
     if state.exit_code == EXIT_STOPPED:
         rows.insert(0, ("go on", resume_command(run)))
     return pairs(rows)
+
+
+def _chat_command(run: Path) -> str:
+    return f"tunewright chat {shlex.quote(wording.one_line(run.name))}"
