@@ -245,7 +245,9 @@ async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
         if condition():
             return
         await pilot.pause(0.02)
-    raise AssertionError(f"still waiting; on screen: {type(pilot.app.screen).__name__}")
+    assert isinstance(pilot.app, TunewrightApp)
+    on_screen = f"{type(pilot.app.screen).__name__}\n{shown(pilot.app)}"
+    raise AssertionError(f"still waiting; on screen: {on_screen}")
 
 
 def shown(app: TunewrightApp) -> str:
