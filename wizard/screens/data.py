@@ -336,7 +336,7 @@ class DataPage(Page[Data]):
         self._dataset = dataset
         self._heard.forget()
         self._fill_in(self._typed or dataset.path)
-        self.query_one("#sample").focus()
+        self.query_one("#sample").focus(scroll_visible=False)  # the numbers above it stay in sight
         self.message.hint(f"{self.notice} {HINT_READ}".strip())
         self._preview()
         self.show("#summary", summary(dataset, self._model))
