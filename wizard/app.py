@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from textual import work
+from textual import events, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
@@ -36,6 +36,7 @@ from wizard.steps import (
     back,
     back_to,
     begin,
+    keeping,
     loaded,
     skipped,
 )
@@ -44,6 +45,7 @@ from wizard.widgets.page import Page
 from wizard.widgets.question import Question
 from wizard.widgets.terminal import patient
 from wizard.widgets.theme import CALM
+from wizard.widgets.too_small import TooSmall, is_too_small
 
 Value = TypeVar("Value")
 LEAVE = "Leave tunewright? Answers are kept, and runs go on."
@@ -156,10 +158,22 @@ class TunewrightApp(App[Path]):
             if step is Step.HARDWARE and answer is None:
                 walk = await self._before_the_first(walk)
                 continue
+            if answer is None or isinstance(answer, GoTo):
+                walk = keeping(walk, page.so_far())
             walk = self._turn(walk, step, answer)
             self.watched = walk.run
             await self._keep(walk, step)
         self.exit(walk.run if walk else None)
+
+    async def on_event(self, event: events.Event) -> None:
+        """No key acts on a page that cannot be seen: only the one that leaves does."""
+        typed = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
+        if not typed or not is_too_small(self.size) or not self.screen.query(TooSmall):
+            await super().on_event(event)
+        elif isinstance(event, events.Key):
+            active = self.screen.active_bindings.get(event.key)
+            if active is not None and active.binding.id == "app.quit":
+                await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Presets are for the pages that lead to a run."""

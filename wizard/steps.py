@@ -207,6 +207,12 @@ def _basis(walk: Walk) -> tuple[object, ...]:
     return (kinds, answers.devices, answers.model, answers.data, facts and facts.model)
 
 
+def keeping(walk: Walk, so_far: object) -> Walk:
+    """The walk with what a page had found out when it was left without its answer."""
+    after = _with(walk, so_far)
+    return replace(after, stale=after.stale | _shaken(walk, after))
+
+
 def back(walk: Walk, step: Step) -> Walk:
     """The walk one page earlier; later answers stay and are offered again."""
     return back_to(walk, ORDER[max(ORDER.index(step) - 1, 0)])

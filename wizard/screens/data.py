@@ -138,8 +138,8 @@ class DataPage(Page[Data]):
         return replace(self.given, data=data, settings=settings)
 
     def so_far(self) -> Data | None:
-        """The data that was read."""
-        return None if self._dataset is None else Data(dataset=self._dataset)
+        """The data that was read, with what was chosen for it."""
+        return None if self._dataset is None else self._settings.leave(self._dataset)
 
     def typed(self) -> str:
         """A path that was not read."""
@@ -163,9 +163,7 @@ class DataPage(Page[Data]):
         if self._dataset is not None and path == self._typed:
             self._leave(self._dataset)
         elif path:
-            if path != self._typed and self._typed is not None:
-                self._settings.for_other_data()
-            self._typed = path
+            self._turn_to(path)
             self._read()
         else:
             self.refused(Problem(what="no file is named", fix="type the path of a data file"))
@@ -202,8 +200,9 @@ class DataPage(Page[Data]):
             return
 
         def take(columns: str | None) -> None:
-            self._typed = path
+            self._turn_to(path)
             self._settings.take(COLUMNS, columns)
+            self.query_one("#sample").focus()
             self._read()
 
         def begin(row: Mapping[str, Any]) -> None:
@@ -233,6 +232,39 @@ class DataPage(Page[Data]):
     def action_open(self) -> None:
         """Back to the name of the file."""
         self._enter_field()
+
+    def action_back(self) -> None:
+        """A path that was begun is taken back first; then one page back."""
+        if not self._edited:
+            super().action_back()
+            return
+        self.query_one(Input).value = wording.one_line(self._typed or "")
+        self._given = self._typed or ""
+        self.query_one("#sample").focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Rows that are shown are those of what was read, whatever stands in the field."""
+        event.stop()
+        if self._dataset is not None:
+            self._show_summary(self._dataset)
+
+    @property
+    def _edited(self) -> bool:
+        """Whether the field names something else than what was read."""
+        return self._dataset is not None and self._typed_path() != self._typed
+
+    def _show_summary(self, dataset: Dataset) -> None:
+        told = summary(dataset, self._model)
+        if self._edited:
+            name = wording.shorten(wording.one_line(path_name(dataset)), 24)
+            told = f"Not read yet: Enter reads it. Below is still {name}; Esc takes it back."
+        self.show("#summary", told)
+
+    def _turn_to(self, path: str) -> None:
+        """From now on it is about these data."""
+        if self._typed is not None:
+            self._settings.turn(self._typed, path)
+        self._typed = path
 
     def _enter_field(self) -> None:
         """Typing replaces a path that was filled in; End and arrows edit it."""
@@ -275,8 +307,8 @@ class DataPage(Page[Data]):
         self._show_lengths()
         self._show_problems()
         if "columns=ours=theirs" in problem.fix:
-            fix = "Tab, then m, says which of its columns are which"
-            problem = replace(problem, fix=fix)
+            problem = replace(problem, fix="m says which of its columns are which")
+            self.query_one("#sample").focus()  # a letter in the field would be part of the path
         super().refused(problem)
 
     def refused_beside(self, subject: str, problem: Problem) -> None:
@@ -341,7 +373,7 @@ class DataPage(Page[Data]):
         self.query_one("#sample").focus()
         self.message.hint(HINT_READ)
         self._preview()
-        self.show("#summary", summary(dataset, self._model))
+        self._show_summary(dataset)
         self._show_sample()
         self._show_lengths()
         self._show_problems()
