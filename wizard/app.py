@@ -30,6 +30,7 @@ from wizard.steps import (
     GoTo,
     InForeground,
     Loaded,
+    Resumed,
     Step,
     Walk,
     answered,
@@ -126,9 +127,14 @@ class TunewrightApp(App[Path]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: all that keys do here, the pages gone through, then the app's own."""
+        offered = set()
         for active in screen.active_bindings.values():
             binding = active.binding
+            does = (binding.tooltip, binding.action.partition("(")[2])  # several keys do the same
             if binding.tooltip and active.enabled and binding.id != "app.quit":
+                if does in offered:
+                    continue
+                offered.add(does)
                 act = partial(self.run_action, binding.action, active.node)
                 yield SystemCommand(binding.description or binding.tooltip, binding.tooltip, act)
         if isinstance(screen, Page) and screen.STEP is not None:
@@ -271,6 +277,8 @@ class TunewrightApp(App[Path]):
                 return replace(walk, done=frozenset(Step))
             case Step.FINISH, "new":
                 return begin(walk.facts, replace(walk.answers, run_name=None))
+            case _, Resumed():
+                return back_to(walk, Step.RUN)
             case _, InForeground():
                 self.foreground = True
             case _, Loaded():

@@ -76,6 +76,11 @@ class InForeground:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """The result of a run is left because the run goes on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GoTo:
     """A page is left for one that was there before."""
 

@@ -121,10 +121,7 @@ class DataPage(Page[Data]):
         """Start in the field, with what is known already."""
         name_box(self.query_one("#sample"), "Row")
         self._enter_field()
-        if self._suggested:
-            name = wording.one_line(self._suggested)
-            others = "Down names others" if len(self._verbs.nearby) > 1 else "it is the only one"
-            self.message.hint(f"Enter reads {name} of this folder, {others}; or type a path.")
+        self._offer()
         if self._dataset is not None:
             self._show(self._dataset)
         elif self._read_at_once and not self.typed_before:
@@ -245,8 +242,23 @@ class DataPage(Page[Data]):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Rows that are shown are those of what was read, whatever stands in the field."""
         event.stop()
+        if self.message.problem is not None and self._typed_path() != (self._typed or ""):
+            self.message.rest()  # it was about another path
         if self._dataset is not None:
             self._show_summary(self._dataset)
+        else:
+            self._offer()
+
+    def _offer(self) -> None:
+        """Say which file Enter would read while none is named."""
+        if not self._suggested:
+            return
+        name = wording.one_line(self._suggested)
+        unnamed = self._typed_path() == self._suggested
+        offer = f"Enter reads {name} of this folder; or type a path."
+        if len(self._verbs.nearby) > 1:
+            offer = f"Enter reads {name} of this folder, Down names others; or type a path."
+        self.message.hint(offer if unnamed else self.HINT)
 
     @property
     def _edited(self) -> bool:
@@ -306,16 +318,15 @@ class DataPage(Page[Data]):
         self.show("#text", EXAMPLES)
         self._show_lengths()
         self._show_problems()
-        if "columns=ours=theirs" in problem.fix:
-            problem = replace(problem, fix="m says which of its columns are which")
+        if _of_columns(problem):
             self.query_one("#sample").focus()  # a letter in the field would be part of the path
-        super().refused(problem)
+        super().refused(_with_key(problem))
 
     def refused_beside(self, subject: str, problem: Problem) -> None:
         """Tokens and memory are told where they are missed; the page goes on without them."""
         if subject == PREVIEW:
             self._heard.why_unknown = "not known: see below"
-            self.message.refuse(replace(problem, severity="warning"))
+            self.message.refuse(replace(_with_key(problem), severity="warning"))
             self._show_lengths()
         elif subject == COLUMNS:
             self.message.refuse(problem)
@@ -428,3 +439,15 @@ class DataPage(Page[Data]):
         dropped = self._dataset.dropped_rows if self._dataset else 0
         name_box(self.query_one("#problems"), f"Problems ({dropped:,} rows dropped)", "e edits")
         self.query_one("#problems").display = bool(lines)
+
+
+def _of_columns(problem: Problem) -> bool:
+    """Whether other names of the columns would help."""
+    return "columns=ours=theirs" in problem.fix
+
+
+def _with_key(problem: Problem) -> Problem:
+    """The same, with the key that does what the command's option would."""
+    if not _of_columns(problem):
+        return problem
+    return replace(problem, fix="m says which of its columns are which")
