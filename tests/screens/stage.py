@@ -78,6 +78,7 @@ class World:
     edited: list[tuple[Path, int]] = field(default_factory=list)
     stopped: list[tuple[Path, bool]] = field(default_factory=list)
     chatted: list[Path] = field(default_factory=list)
+    resumed: list[Path] = field(default_factory=list)
     logs_read: list[LogOf] = field(default_factory=list)
     frames: tuple[RunState, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
@@ -109,6 +110,7 @@ class World:
             list_runs=lambda: self.runs,
             follow=lambda path: self.run,
             stop=lambda path, now: self.stopped.append((path, now)),
+            resume=self.resume,
             run_details=lambda path: self.details,
             chat=self.chatted.append,
             read_log=self.read_log,
@@ -138,6 +140,7 @@ class World:
         return Source(
             follow=verbs.follow,
             stop=verbs.stop,
+            resume=verbs.resume,
             run_details=verbs.run_details,
             read_log=verbs.read_log,
             clock=lambda: values.NOW,
@@ -165,6 +168,11 @@ class World:
 
     def launch(self, folder: Path, smoke: bool) -> None:
         self.launched.append((folder, smoke))
+
+    def resume(self, folder: Path) -> None:
+        """It runs again from its last checkpoint."""
+        self.resumed.append(folder)
+        self.run.state = replace(self.run.state, exit_code=None, lost=False, phase="training")
 
     def data_verbs(self, **changes: Any) -> DataVerbs:
         given = DataVerbs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from wizard.facts import Dataset
 
 LOG_LINES = 200
+FIRST_BYTES = 200
 SAMPLES = 20
 SHOWN_TOO = ("template", "preprocessor")
 """Settings that change what is shown of rows, beside those of the table `data`."""
@@ -67,6 +69,7 @@ def verbs(machine: str | None = None) -> Verbs:
         ),
         write=lambda files, name: create(files, root=root, name=name),
         launch=lambda folder, smoke: _launch(folder, machine, smoke=smoke),
+        resume=lambda folder: _resume(folder, machine),
         smoke_result=lambda folder: _read(folder / "smoke.json") or {},
         files_of=files_of,
         last_files=lambda: _last_files(root),
@@ -141,13 +144,26 @@ def _preview_data(data: str, model: str, settings: Mapping[str, Any]) -> DataPre
 
 
 def _data_nearby() -> tuple[str, ...]:
-    """Data files in the current folder, newest first."""
+    """Data files in the current folder, newest first; none that our own commands wrote."""
     try:
         found = [p for p in Path.cwd().iterdir() if p.suffix in DATA_SUFFIXES and p.is_file()]
+        found = [path for path in found if not _is_ours(path)]
         found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
         return ()
     return tuple(path.name for path in found)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it is a table of `tunewright metrics`, or a document of --json."""
+    from wizard.dashboard.metrics import MEASURED, WHERE
+
+    if path.suffix == ".parquet":
+        return path.stem.endswith("-metrics")
+    with path.open("rb") as file:
+        begin = file.read(FIRST_BYTES).decode("utf-8", "replace")
+    table = begin.startswith(",".join((*WHERE, *MEASURED[:2])))
+    return table or re.match(r'\{\s*"schema"\s*:', begin) is not None
 
 
 def edit(path: Path, line: int) -> None:
@@ -178,6 +194,12 @@ def _launch(folder: Path, machine: str | None, *, smoke: bool) -> None:
     if machine:
         raise ProblemError(api.elsewhere(machine))
     launch.start(folder, *(["--smoke"] if smoke else []))
+
+
+def _resume(folder: Path, machine: str | None) -> None:
+    if machine:
+        raise ProblemError(api.elsewhere(machine))
+    api.start(folder, "--resume")
 
 
 def files_of(folder: Path) -> dict[str, str]:

@@ -11,9 +11,9 @@ from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED
+from engine.events import EXIT_MEANING, EXIT_OK
 from wizard import wording
-from wizard.dashboard.against import resume_command
+from wizard.dashboard.against import can_go_on, resume_command
 from wizard.dashboard.compared import compared
 from wizard.dashboard.predicted import predicted
 from wizard.dashboard.source import Follower
@@ -21,7 +21,7 @@ from wizard.dashboard.state import RunState
 from wizard.dashboard.words import failure_words
 from wizard.language import said
 from wizard.problem import Problem
-from wizard.steps import Step
+from wizard.steps import Resumed, Step
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Panel
 from wizard.widgets.table import Column, lines, pairs
@@ -30,8 +30,8 @@ NEW: Literal["new"] = "new"
 QUIT: Literal["quit"] = "quit"
 
 
-class FinishPage(Page[Literal["new", "quit"]]):
-    """Leaves with what to do next: a new run, or nothing more."""
+class FinishPage(Page[Literal["new", "quit"] | Resumed]):
+    """Leaves with what to do next: a new run, the same one again, or nothing more."""
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.FINISH
@@ -52,6 +52,13 @@ class FinishPage(Page[Literal["new", "quit"]]):
             id="finish.chat",
             tooltip="Talk to the tuned model, in this terminal",
         ),
+        Binding(
+            "g",
+            "resume",
+            "Go on",
+            id="finish.resume",
+            tooltip="Go on with the run, from its last checkpoint",
+        ),
         Binding("n", "new", "New run", id="finish.new", tooltip="Plan a new run"),
     ]
 
@@ -61,11 +68,17 @@ class FinishPage(Page[Literal["new", "quit"]]):
         follow: Callable[[Path], Follower],
         run_details: Callable[[Path], Mapping[str, Any]],
         chat: Callable[[Path], None],
+        resume: Callable[[Path], None],
     ) -> None:
-        """`chat` talks to the model of a run folder, in the terminal that it is lent."""
+        """`chat` talks to the model of a run folder, in the terminal that it is lent.
+
+        `resume` starts a run again from its last checkpoint.
+        """
         super().__init__()
         self._chat = chat
         self._trained = False
+        self._resume = resume
+        self._can_go_on = False
         self._run = run
         self._follow = follow
         self._read_details = run_details
@@ -85,9 +98,11 @@ class FinishPage(Page[Literal["new", "quit"]]):
         self.dismiss(QUIT)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is a model to talk to once the run has finished."""
+        """There is a model to talk to in a run that finished, and to go on with in no such one."""
         if action == "chat":
             return self._trained
+        if action == "resume":
+            return self._can_go_on
         return super().check_action(action, parameters)
 
     def action_chat(self) -> None:
@@ -103,12 +118,19 @@ class FinishPage(Page[Literal["new", "quit"]]):
         """Plan a new run."""
         self.dismiss(NEW)
 
+    def action_resume(self) -> None:
+        """Go on with the run, and look at it."""
+        self.ask(
+            lambda: self._resume(self._run), lambda _: self.dismiss(Resumed()), "resuming the run"
+        )
+
     def _read(self) -> tuple[RunState, Mapping[str, Any]]:
         return self._follow(self._run).poll(), self._read_details(self._run)
 
     def _show(self, read: tuple[RunState, Mapping[str, Any]]) -> None:
         state, details = read
         self._trained = state.exit_code == EXIT_OK
+        self._can_go_on = can_go_on(state)
         self.refresh_bindings()
         self.show("#result", _outcome(self._run, state))
         self.show("#measured", measured_table(state, details))
@@ -162,8 +184,8 @@ def _commands(run: Path, state: RunState) -> Content:
     if state.exit_code == EXIT_OK:
         return pairs((("talk to it", f"{_chat_command(run)}   (c does it here)"),))
     rows = [("see it again", f"tunewright watch {name}")]
-    if state.exit_code == EXIT_STOPPED:
-        rows.insert(0, ("go on", resume_command(run)))
+    if can_go_on(state):
+        rows.insert(0, ("go on", f"g, or {resume_command(run)}"))
     return pairs(rows)
 
 

@@ -26,6 +26,8 @@ class RowSettings:
     chosen: dict[str, Any] = field(default_factory=dict)
     forgotten: frozenset[str] = frozenset()
     """What was fixed by hand before and is given back."""
+    of_others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Data that were looked at before → what was chosen for their rows."""
 
     @property
     def all(self) -> dict[str, Any]:
@@ -46,10 +48,17 @@ class RowSettings:
         if name in self.before and name not in self.of_preset:
             self.forgotten |= {name}
 
-    def for_other_data(self) -> None:
-        """What was chosen for the rows of one set of data says nothing about another."""
-        for name in OF_ROWS & self.all.keys():
+    def turn(self, before: str, now: str) -> None:
+        """What was chosen for the rows of one set of data says nothing about another.
+
+        It holds again for the set it was chosen for.
+        """
+        if before == now:
+            return
+        self.of_others[before] = {name: self.all[name] for name in OF_ROWS & self.all.keys()}
+        for name in self.of_others[before]:
             self.give_back(name)
+        self.chosen.update(self.of_others.get(now, {}))
 
     def next_length(self, lengths: Iterable[int]) -> int | None:
         """Fix the next shorter max_length, first the longest; after the shortest none is fixed."""

@@ -90,6 +90,8 @@ class Verbs:
     """Writes the very files that were shown; the run folder."""
     launch: Callable[[Path, bool], None]
     """Starts a run folder's `run.sh` in its own session; with True a smoke test of it."""
+    resume: Callable[[Path], None]
+    """Goes on with a run that ended before its last step, from its last checkpoint."""
     smoke_result: Callable[[Path], Mapping[str, Any]]
     """Run folder → what its smoke test measured and what was predicted; empty without one."""
     files_of: Callable[[Path], Mapping[str, str]]

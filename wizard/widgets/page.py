@@ -66,6 +66,11 @@ def _from_ours(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
+def _untouched(named: Input) -> bool:
+    """Whether nothing was typed into a field, or all that stands there is marked."""
+    return named.selected_text == named.value
+
+
 def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
     """The same keys, what they do said in the reader's language."""
     if used() == ENGLISH:
@@ -107,6 +112,16 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
             tooltip=HELP_TOOLTIP,
         ),
         Binding(
+            "question_mark",
+            "explain_untouched",
+            "Help",
+            show=False,
+            priority=True,
+            key_display="?",
+            id="page.help-untouched",
+            tooltip=HELP_TOOLTIP,
+        ),
+        Binding(
             "f1",
             "explain_while_typing",
             "Help",
@@ -136,6 +151,20 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
             show=False,
             id="page.scroll-up",
             tooltip="Scroll the page, whatever has the keys",
+        ),
+        Binding(
+            "pagedown",
+            "scroll_page(8)",
+            show=False,
+            id="page.page-down",
+            tooltip="Scroll the page",
+        ),
+        Binding(
+            "pageup",
+            "scroll_page(-8)",
+            show=False,
+            id="page.page-up",
+            tooltip="Scroll the page",
         ),
         Binding(
             "ctrl+r",
@@ -294,7 +323,9 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         self.message.refuse(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A field takes the `?`, so help is on F1 there."""
+        """A field takes the `?`, so help is on F1 there; no path begins with it."""
+        if action == "explain_untouched":
+            return isinstance(self.focused, Input) and _untouched(self.focused)
         if action in ("explain", "explain_while_typing"):
             return isinstance(self.focused, Input) == (action == "explain_while_typing")
         if action == "traceback":
@@ -354,6 +385,10 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         ]
         title = self.QUESTION or self.PLACE
         self.app.push_screen(Help(title, self.help_text(), keys_once(shown), self.help_words()))
+
+    def action_explain_untouched(self) -> None:
+        """The same, in a field whose whole text the next character would replace."""
+        self.action_explain()
 
     def action_explain_while_typing(self) -> None:
         """The same, by the key that no field takes."""
