@@ -84,9 +84,10 @@ def spent(plan: Plan) -> str:
     """Time, energy and cost of a run, as far as they are known."""
     if plan.step_seconds is None:
         return ""
-    parts = [
-        f"{duration(plan.step_seconds)} a step of the longest rows, most of it {plan.limited_by}"
-    ]
+    step = duration(plan.step_seconds)
+    parts = [f"{step} a step, as measured here"]
+    if plan.limited_by:
+        parts = [f"{step} a step of the longest rows, most of it {plan.limited_by}"]
     if plan.run_seconds is not None:
         parts.append(f"about {duration(plan.run_seconds)} in all")
     if plan.energy_kwh is not None:
