@@ -327,7 +327,9 @@ def _for(plan: Plan, facts: Facts, *, least: bool) -> list[str]:
         if rows >= MANY_ROWS
         else "for: nothing limits what it can learn",
         "lora": "for: keeps what the model knows, and the result is a small file",
-        "qlora": "for: the least device memory" if least else "for: weights of 4 bits, a small file",
+        "qlora": "for: the least device memory"
+        if least
+        else "for: weights of 4 bits, a small file",
     }
     found = [lines[method]]
     if parallel.strategy == "ddp":
