@@ -88,9 +88,10 @@ class FinishPage(Page[Literal["new", "quit"] | Resumed]):
 
     def action_resume(self) -> None:
         """Go on with the run, and look at it."""
-        self.ask(
-            lambda: self._resume(self._run), lambda _: self.dismiss(Resumed()), "resuming the run"
-        )
+        def look(_: None) -> None:
+            self.dismiss(Resumed())
+
+        self.ask(lambda: self._resume(self._run), look, "resuming the run")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """There is nothing to go on with in a run that is finished."""
