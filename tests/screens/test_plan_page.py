@@ -18,11 +18,11 @@ from wizard.app import TunewrightApp
 from wizard.facts import GIB, Facts
 from wizard.plan import MemoryPart, Plan, speeds_unknown
 from wizard.planner import plans as real_plans
+from wizard.planner.ranking import tied
 from wizard.problem import Problem, ProblemError
 from wizard.screens.hardware import HardwarePage
 from wizard.widgets.memory import made_of
 from wizard.widgets.message import MessageLine
-from wizard.planner.ranking import tied
 from wizard.widgets.plans import plan_table
 from wizard.widgets.sheet import Sheet
 from wizard.widgets.table import lines
