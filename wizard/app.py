@@ -182,10 +182,11 @@ class TunewrightApp(App[Path]):
             active = self.screen.active_bindings.get(key)
             if active is None or active.binding.id != "app.quit":
                 return
-        if typed and isinstance(event, events.Key) and isinstance(self.screen, Page):
-            if self.screen.asks_for_help(event.character):
-                self.screen.action_explain()
-                return
+        page = self.screen
+        key_typed = typed and isinstance(event, events.Key)
+        if key_typed and isinstance(page, Page) and page.asks_for_help(event.character):
+            page.action_explain()
+            return
         await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

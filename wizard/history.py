@@ -304,10 +304,8 @@ def _machine(devices: Any, spec: Spec) -> str:
 def _same(model: str, spec: Spec) -> str:
     """What decides a step's time beside the setup: rows of one length are taken as alike."""
     training, data = spec.training, spec.data
-    return (
-        f"{model} {spec.method.stage} {training.per_device_train_batch_size} × "
-        f"{training.gradient_accumulation_steps} × {data.max_length} packing={data.packing}"
-    )
+    sizes = (training.per_device_train_batch_size, training.gradient_accumulation_steps)
+    return " ".join(map(str, (model, spec.method.stage, *sizes, data.max_length, data.packing)))
 
 
 def _setup(spec: Spec) -> str:

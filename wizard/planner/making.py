@@ -93,8 +93,9 @@ def _too_few_rows(facts: Facts, answers: Answers, batch: Batch) -> Refusal:
     fill = f"{counted(data.rows, unit)}{packed} {'does' if data.rows == 1 else 'do'} not fill"
     fix = "packing=false, or a shorter max_length, makes more" if packs else ""
     if not packs:
-        more = ", or a shorter max_length makes more blocks" if unit == "block" else ""
-        fix = f"effective_batch_size={data.rows} or less, on as few devices{more}"
+        fix = f"on fewer devices, effective_batch_size={data.rows} or less fits"
+        if unit == "block":
+            fix += "; a shorter max_length makes more blocks"
     return _refused(f"{fill} one step of {batch.effective}", data.path, 1, fix=fix, exit_code=4)
 
 

@@ -315,7 +315,7 @@ def _why_not(other: Plan, plan: Plan) -> str:
 
 
 def _is_least(plan: Plan, plans: Sequence[Plan]) -> bool:
-    """Whether no other plan that needs less of a device."""
+    """Whether no other plan needs less of a device."""
     return all(plan.memory.device_bytes <= one.memory.device_bytes for one in plans)
 
 
@@ -329,7 +329,7 @@ def _for(plan: Plan, facts: Facts, *, least: bool) -> list[str]:
         "lora": "for: keeps what the model knows, and the result is a small file",
         "qlora": "for: the least device memory"
         if least
-        else "for: weights of 4 bits, a small file",
+        else "for: weights of 4 bits, and the result is a small file",
     }
     found = [lines[method]]
     if parallel.strategy == "ddp":

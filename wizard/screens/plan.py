@@ -351,6 +351,7 @@ class PlanPage(Page[Chosen]):
             f"batch: {training.per_device_train_batch_size} × "
             f"{training.gradient_accumulation_steps} × {counted(devices, 'device')} = "
             f"{training.effective_batch_size}, {counted(plan.steps, 'step')}"
+            f"{', recomputing' if training.gradient_checkpointing else ''}"
         )
         others = [
             f"{goal}: {'stays' if best == plan.title else best or 'speeds are unknown'}"
