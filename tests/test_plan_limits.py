@@ -104,7 +104,7 @@ def test_what_does_not_fit_while_loading_says_so_and_advises_nothing_that_is_set
     with pytest.raises(ProblemError) as caught:
         api.best(found)
     problem = caught.value.problem
-    assert "while loading" in problem.what
+    assert "nothing can be loaded" in problem.what
     assert "method=qlora" not in problem.fix
     assert "max_length" not in problem.fix
 

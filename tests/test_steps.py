@@ -20,6 +20,7 @@ from wizard.steps import (
     back,
     back_to,
     begin,
+    keeping,
     loaded,
     steps,
 )
@@ -155,6 +156,18 @@ def test_settings_chosen_for_other_data_are_forgotten_with_it() -> None:
     walk = Walk(facts=FACTS, answers=answers)
     other = Data(dataset=replace(DATASET, path="/b"), forgotten=frozenset({"columns"}))
     assert answered(walk, Step.DATA, other).answers.settings == {"learning_rate": 1e-4}
+
+
+def test_going_back_keeps_the_columns_that_were_mapped() -> None:
+    walk = begin(replace(FACTS, dataset=None), Answers(model=MODEL.name))
+    mapped = Data(dataset=DATASET, settings={"columns": "instruction=question"})
+
+    walk = back(keeping(walk, mapped), Step.DATA)
+
+    assert walk.answers.settings == {"columns": "instruction=question"}
+    assert walk.facts is not None
+    assert walk.facts.dataset == DATASET
+    assert keeping(walk, None) == walk
 
 
 def test_a_preset_keeps_what_the_page_had_found_out() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from textual import work
+from textual import events, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
@@ -30,12 +30,14 @@ from wizard.steps import (
     GoTo,
     InForeground,
     Loaded,
+    Resumed,
     Step,
     Walk,
     answered,
     back,
     back_to,
     begin,
+    keeping,
     loaded,
     skipped,
 )
@@ -44,12 +46,14 @@ from wizard.widgets.page import Page
 from wizard.widgets.question import Question
 from wizard.widgets.terminal import patient
 from wizard.widgets.theme import CALM
+from wizard.widgets.too_small import TooSmall, is_too_small
 
 Value = TypeVar("Value")
 LEAVE = "Leave tunewright? Answers are kept, and runs go on."
 SWITCH_SECONDS = 0.001
 """A key waits no longer for a thread that plans; Python's own 5 ms add up at every hand-over."""
 LEAVING = ("leave", "stay")
+OF_LAST_RUN = "From your last run."
 
 __all__ = ["TunewrightApp", "Verbs"]
 
@@ -104,6 +108,8 @@ class TunewrightApp(App[Path]):
         self._walk = begin(facts, answers or Answers(), attach)
         self.foreground = False
         """Whether the run that is returned is yet to be started, in the terminal."""
+        self._last: Answers | None = None
+        """What a new run began with, of the run before it."""
         self.watched = attach
         """The run that is looked at."""
 
@@ -124,9 +130,14 @@ class TunewrightApp(App[Path]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: all that keys do here, the pages gone through, then the app's own."""
+        offered = set()
         for active in screen.active_bindings.values():
             binding = active.binding
+            does = (binding.tooltip, binding.action.partition("(")[2])  # several keys do the same
             if binding.tooltip and active.enabled and binding.id != "app.quit":
+                if does in offered:
+                    continue
+                offered.add(does)
                 act = partial(self.run_action, binding.action, active.node)
                 yield SystemCommand(binding.description or binding.tooltip, binding.tooltip, act)
         if isinstance(screen, Page) and screen.STEP is not None:
@@ -149,17 +160,29 @@ class TunewrightApp(App[Path]):
             page.marks, page.given = walk.marks, walk.answers
             page.offline = bool(self._verbs.offline)
             page.typed_before = typed
-            page.notice = _given(skipped(walk, before, step))
+            page.notice = _given(skipped(walk, before, step)) or self._of_last_run(walk, step)
             before = step
             answer = await self.push_screen_wait(page)
             typed = answer.typed if isinstance(answer, Loaded) else ""
             if step is Step.HARDWARE and answer is None:
                 walk = await self._before_the_first(walk)
                 continue
+            if answer is None or isinstance(answer, GoTo):
+                walk = keeping(walk, page.so_far())
             walk = self._turn(walk, step, answer)
             self.watched = walk.run
             await self._keep(walk, step)
         self.exit(walk.run if walk else None)
+
+    async def on_event(self, event: events.Event) -> None:
+        """No key acts on a page that cannot be seen: only the one that leaves does."""
+        typed = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
+        if not typed or not is_too_small(self.size) or not self.screen.query(TooSmall):
+            await super().on_event(event)
+        elif isinstance(event, events.Key):
+            active = self.screen.active_bindings.get(event.key)
+            if active is not None and active.binding.id == "app.quit":
+                await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Presets are for the pages that lead to a run."""
@@ -229,7 +252,15 @@ class TunewrightApp(App[Path]):
                 return begin(None, kept)
             case Path():
                 return replace(walk, run=choice)
-        return begin(walk.facts, Answers())
+        self._last = await self._told(self._verbs.last_run)
+        return begin(walk.facts, self._last or Answers())
+
+    def _of_last_run(self, walk: Walk, step: Step) -> str:
+        """What to say of an answer that was filled in and not seen yet."""
+        last, now = self._last or Answers(), walk.answers
+        answers = {Step.MODEL: (last.model, now.model), Step.DATA: (last.data, now.data)}
+        before, here = answers.get(step, (None, None))
+        return OF_LAST_RUN if here and here == before and step not in walk.seen else ""
 
     async def _keep(self, walk: Walk, step: Step) -> None:
         """Keep the answers for the next time, until there is a run of them."""
@@ -257,6 +288,8 @@ class TunewrightApp(App[Path]):
                 return replace(walk, done=frozenset(Step))
             case Step.FINISH, "new":
                 return begin(walk.facts, replace(walk.answers, run_name=None))
+            case _, Resumed():
+                return back_to(walk, Step.RUN)
             case _, InForeground():
                 self.foreground = True
             case _, Loaded():

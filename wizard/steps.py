@@ -76,6 +76,11 @@ class InForeground:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """The result of a run is left because the run goes on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GoTo:
     """A page is left for one that was there before."""
 
@@ -205,6 +210,12 @@ def _basis(walk: Walk) -> tuple[object, ...]:
     facts, answers = walk.facts, walk.answers
     kinds = [(d.kind, d.name, d.memory_total_bytes) for d in facts.devices] if facts else []
     return (kinds, answers.devices, answers.model, answers.data, facts and facts.model)
+
+
+def keeping(walk: Walk, so_far: object) -> Walk:
+    """The walk with what a page had found out when it was left without its answer."""
+    after = _with(walk, so_far)
+    return replace(after, stale=after.stale | _shaken(walk, after))
 
 
 def back(walk: Walk, step: Step) -> Walk:

@@ -84,11 +84,18 @@ async def test_a_stopped_run_says_how_to_go_on_and_not_that_it_goes_on() -> None
     world = World(run=FollowedRun(replace(TRAINING, exit_code=75)))
     app = app_for(world)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: f"bash {RUN}/run.sh --resume" in shown(app))
+        await until(pilot, lambda: f"g, or tunewright resume {RUN}" in shown(app))
         assert "the run goes on" not in shown(app)
+        assert world.resumed == []
+        await pilot.press("g")
+        await until(pilot, lambda: "RUNNING" in shown(app))
+        assert world.resumed == [RUN]
+        assert "q leaves; the run goes on" in shown(app)
+        await pilot.press("g")
         await pilot.press("q")
         await pilot.pause()
     assert app.left == [None]
+    assert world.resumed == [RUN], "there is nothing to resume in a run that goes on"
 
 
 async def test_news_that_say_nothing_new_draw_nothing_but_the_passing_time(

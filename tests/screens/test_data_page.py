@@ -93,6 +93,36 @@ def test_the_lengths_are_gone_through_from_the_one_that_cuts_nothing_back_to_the
     assert preset.next_length(lengths) == 64, "a preset's own is not given back"
 
 
+def test_columns_chosen_for_a_file_hold_again_when_it_is_named_again() -> None:
+    settings = RowSettings(before={"columns": "text=body", "lora_rank": 8})
+    settings.turn("/a", "/b")
+    assert settings.all == {"lora_rank": 8}
+    settings.take("columns", "text=said")
+    settings.turn("/b", "/a")
+    assert settings.all == {"columns": "text=body", "lora_rank": 8}
+    settings.turn("/a", "/b")
+    assert settings.all == {"columns": "text=said", "lora_rank": 8}
+
+
+async def test_an_edited_path_says_that_it_is_not_read_and_escape_takes_back_what_was() -> None:
+    page = data(settings={"columns": "text=body"})
+    app = OnePage(lambda: page)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("o", "end", "m")
+        await pilot.pause()
+        assert page.query_one(Input).value == "/data/train.jsonlm"
+        assert "Not read yet: Enter reads it. Below is still train.jsonl" in shown(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert page.query_one(Input).value == "/data/train.jsonl"
+        assert "Not read yet" not in shown(app)
+        assert app.focused is page.query_one("#sample"), "letters are keys again"
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.left == [Data(dataset=values.DATASET, settings={})], "what was fixed stays so"
+
+
 def test_every_shape_that_is_asked_for_is_one_that_the_engine_reads() -> None:
     from engine.rows.formats import format_of
     from engine.rows.sources import reading

@@ -43,10 +43,21 @@ async def test_below_sixty_by_sixteen_the_page_says_what_it_needs() -> None:
     async with app.run_test(size=(59, 16)) as pilot:
         await rest(pilot)
         assert "needs 60 x 16; you have 59 x 16" in shown(app)
+        before = app.screen
+        await pilot.press("x", "ctrl+u", "question_mark", "ctrl+p", "escape", "enter")
+        await pilot.pause()
+        assert app.screen is before, "no key acts on what cannot be seen"
+        assert not app.left
         await pilot.resize_terminal(60, 16)
         await pilot.pause()
         assert "needs 60 x 16" not in shown(app)
         assert isinstance(app.focused, Input)
+        assert not app.focused.value.endswith("x")
+        await pilot.resize_terminal(59, 16)
+        await pilot.pause()
+        await pilot.press("ctrl+q")
+        await pilot.pause()
+    assert not app.is_running
 
 
 async def test_foreign_text_breaks_neither_the_fault_finder_nor_the_ranks_by_host() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wizard import api, paths, session
 from wizard.answers import Answers, Preset
+from wizard.commands.terminal import ask
 from wizard.problem import Problem, ProblemError
 from wizard.screens.verbs import DataPreview, Machines, Verbs
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from wizard.facts import Dataset
 
 LOG_LINES = 200
+FIRST_BYTES = 200
 SAMPLES = 20
 SHOWN_TOO = ("template", "preprocessor")
 """Settings that change what is shown of rows, beside those of the table `data`."""
@@ -65,6 +69,7 @@ def verbs(machine: str | None = None) -> Verbs:
         ),
         write=lambda files, name: create(files, root=root, name=name),
         launch=lambda folder, smoke: _launch(folder, machine, smoke=smoke),
+        resume=lambda folder: _resume(folder, machine),
         smoke_result=lambda folder: _read(folder / "smoke.json") or {},
         files_of=files_of,
         last_files=lambda: _last_files(root),
@@ -72,10 +77,12 @@ def verbs(machine: str | None = None) -> Verbs:
         follow=Follower,
         stop=lambda folder, now: stop.now(folder) if now else stop.request(folder),
         run_details=run_details,
+        chat=chat,
         read_log=lambda folder, rank: tail(folder, rank, LOG_LINES),
         replay=frames,
         keep_picture=keep_new,
         kept_answers=session.load,
+        last_run=lambda: _last_run(root),
         keep_answers=session.save,
         machines=_machines(),
         make_export=lambda chosen, facts, name, target: api.export_chosen(
@@ -137,13 +144,26 @@ def _preview_data(data: str, model: str, settings: Mapping[str, Any]) -> DataPre
 
 
 def _data_nearby() -> tuple[str, ...]:
-    """Data files in the current folder, newest first."""
+    """Data files in the current folder, newest first; none that our own commands wrote."""
     try:
         found = [p for p in Path.cwd().iterdir() if p.suffix in DATA_SUFFIXES and p.is_file()]
+        found = [path for path in found if not _is_ours(path)]
         found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
         return ()
     return tuple(path.name for path in found)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it is a table of `tunewright metrics`, or a document of --json."""
+    from wizard.dashboard.metrics import MEASURED, WHERE
+
+    if path.suffix == ".parquet":
+        return path.stem.endswith("-metrics")
+    with path.open("rb") as file:
+        begin = file.read(FIRST_BYTES).decode("utf-8", "replace")
+    table = begin.startswith(",".join((*WHERE, *MEASURED[:2])))
+    return table or re.match(r'\{\s*"schema"\s*:', begin) is not None
 
 
 def edit(path: Path, line: int) -> None:
@@ -160,12 +180,26 @@ def edit(path: Path, line: int) -> None:
         raise ProblemError(Problem(what=what, where=shlex.join(words), fix=fix)) from None
 
 
+def chat(folder: Path) -> None:
+    """Talk to the model of a run in this terminal, as the command does."""
+    done = subprocess.run([sys.executable, "-P", "-m", "wizard", "chat", str(folder)], check=False)
+    if done.returncode:
+        with contextlib.suppress(EOFError, KeyboardInterrupt):
+            ask("Enter goes back to the page. ")  # what went wrong can be read until then
+
+
 def _launch(folder: Path, machine: str | None, *, smoke: bool) -> None:
     from wizard.runner import launch
 
     if machine:
         raise ProblemError(api.elsewhere(machine))
     launch.start(folder, *(["--smoke"] if smoke else []))
+
+
+def _resume(folder: Path, machine: str | None) -> None:
+    if machine:
+        raise ProblemError(api.elsewhere(machine))
+    api.start(folder, "--resume")
 
 
 def files_of(folder: Path) -> dict[str, str]:
@@ -182,6 +216,34 @@ def _last_files(root: Path) -> tuple[str, dict[str, str]] | None:
     made = [path.parent for path in root.glob("*/run.sh")]
     newest = max(made, key=lambda folder: folder.stat().st_ctime, default=None)
     return None if newest is None else (newest.name, files_of(newest))
+
+
+def _last_run(root: Path) -> Answers | None:
+    """Model, data and columns of the newest run, as far as they are still there."""
+    from engine.rows.sources import sources
+    from wizard.runner.again import answers_of
+
+    made = [path.parent for path in root.glob("*/spec.toml")]
+    newest = max(made, key=lambda folder: folder.stat().st_ctime, default=None)
+    if newest is None:
+        return None
+    try:
+        before = answers_of(newest)
+        read = [str(source.path) for source in sources(before.data or "")]
+        data = before.data if all(map(_there, read)) else None
+        columns = before.settings.get("columns")
+        return Answers(
+            model=before.model if _there(before.model or "") else None,
+            data=data,
+            settings={"columns": columns} if data and columns else {},
+        )
+    except (ProblemError, OSError, ValueError):
+        return None  # a run that cannot be read is told where it is opened
+
+
+def _there(name: str) -> bool:
+    """Whether a name is that of a hub, or a path that leads somewhere."""
+    return not name.startswith("/") or Path(name).exists()
 
 
 def _machines() -> Machines:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from textual.content import Content
 
-from engine.events import EXIT_MEANING, EXIT_STOPPED
-from wizard import wording
+from engine.events import EXIT_MEANING, EXIT_OK, EXIT_STOPPED
+from wizard import paths, wording
 from wizard.dashboard.state import RunState
 from wizard.dashboard.words import failure_words
 from wizard.language import said
@@ -109,11 +109,22 @@ def hint(state: RunState, run: Path, running: str) -> str:
     if not state.ended:
         return running
     text = "Enter shows the result. q leaves."
-    if state.exit_code == EXIT_STOPPED:
-        text += f"\nTo go on: {resume_command(run)}"
+    if was_cut_short(state):
+        text += f"\nTo go on: g, or {resume_command(run)}"
     return text
 
 
 def resume_command(run: Path) -> str:
     """The command that continues a run from its newest checkpoint."""
-    return f"bash {shlex.quote(wording.one_line(run / 'run.sh'))} --resume"
+    name = run.name if run.parent == paths.runs() else run
+    return f"tunewright resume {shlex.quote(wording.one_line(name))}"
+
+
+def can_go_on(state: RunState) -> bool:
+    """Whether it ended before its last step, so that `--resume` has something to do."""
+    return state.ended and state.exit_code != EXIT_OK
+
+
+def was_cut_short(state: RunState) -> bool:
+    """Whether nothing was wrong with it: it was stopped, or the machine went away."""
+    return state.lost or state.exit_code == EXIT_STOPPED

@@ -26,7 +26,8 @@ def launch_lines(state: RunState, now: float) -> list[str]:
     found = []
     for index, (phase, done) in enumerate(STAGES[:-1]):
         mark = "✓" if index < at else ">" if index == at else "."
-        seconds = wording.duration(taken[phase]) if phase in taken else ""
+        begun = phase in taken and index <= at
+        seconds = wording.duration(taken[phase]) if begun else ""
         there = _ranks_in(state, order[index:]) if index == at else ""
         text = wording.padded(said(done if index < at else phase), 20)
         found.append(f"{mark} {text} {seconds:>8}   {said(there)}".rstrip())

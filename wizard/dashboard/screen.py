@@ -179,10 +179,7 @@ class Dashboard(Boxes):
         state, now = view.state, self._now()
         width, height = self.size
         self._show_times(state)
-        waiting = "\n".join(launch_lines(state, now))
-        for chart in self.query(Chart):
-            if chart.display:
-                chart.show(state, waiting)
+        self._show_charts(state)
         box = self.query_one("#now", Panel)
         box.show(against_plan(state, view.plan, view.findings, now, box.content_size.width or 30))
         table = self.query_one(RankTable)
@@ -197,6 +194,13 @@ class Dashboard(Boxes):
                 self.message.rest()  # what was said of the run before is no longer so
             self.refresh_bindings()
 
+    def _show_charts(self, state: RunState) -> None:
+        """Curves, or before the first step how long each stage of the launch takes."""
+        waiting = "\n".join(launch_lines(state, self._now()))
+        for chart in self.query(Chart):
+            if chart.display:
+                chart.show(state, waiting)
+
     def _now(self) -> float:
         """The present, or the moment that a replay shows."""
         if self._replay:
@@ -206,6 +210,8 @@ class Dashboard(Boxes):
     def _show_times(self, state: RunState) -> None:
         """The lines in which time passes though nothing happens."""
         now, width = self._now(), self.size.width
+        if state.step is None:
+            self._show_charts(state)
         self.show("#summary", against.summary(state, self._title_of(state), now, width))
         line = (
             self._replay.slider(width - 2)
@@ -241,6 +247,8 @@ class Dashboard(Boxes):
             return self._replay is not None
         if action in ("next", "replay"):
             return self._newest.ended
+        if action == "resume":
+            return against.can_go_on(self._newest)
         if action == "stop":
             return not self._newest.ended
         return super().check_action(action, parameters)
@@ -375,6 +383,15 @@ class Dashboard(Boxes):
             text = str(digit)
         self._digits = (text, now)
         return int(text)
+
+    def action_resume(self) -> None:
+        """Go on with the run from its last checkpoint; it is followed as it was."""
+        self._replay = None
+        self.ask(lambda: self._source.resume(self._run), self._resumed, "resuming the run")
+
+    def _resumed(self, _: None) -> None:
+        self.message.say("It goes on.")
+        self._wake.set()
 
     def action_stop(self) -> None:
         """Ask how to stop."""

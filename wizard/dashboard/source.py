@@ -26,6 +26,8 @@ class Source:
 
     follow: Callable[[Path], Follower]
     stop: Callable[[Path, bool], None]
+    resume: Callable[[Path], None]
+    """Goes on with a run that ended before its last step."""
     run_details: Callable[[Path], Mapping[str, Any]]
     read_log: Callable[[Path, LogOf], tuple[str, ...]]
     clock: Callable[[], float]

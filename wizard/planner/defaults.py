@@ -132,7 +132,7 @@ def decide_data(ledger: Ledger, facts: Facts, *, plain: bool) -> None:
         *_max_length(
             model,
             data,
-            _most_tokens(model, data, template, system),
+            longest_tokens(model, data, template, system),
             filled=_filled(plain=plain, packing=bool(ledger.answers.fixed.get("packing"))),
         ),
     )
@@ -143,10 +143,11 @@ def most_tokens(spec: Spec, facts: Facts) -> int:
     """Tokens the longest row may have, on the safe side of what its tokenizer will say."""
     assert facts.model is not None
     assert facts.dataset is not None
-    return _most_tokens(facts.model, facts.dataset, spec.model.template, spec.data.system)
+    return longest_tokens(facts.model, facts.dataset, spec.model.template, spec.data.system)
 
 
-def _most_tokens(model: Model, data: Dataset, template: str | None, system: str | None) -> int:
+def longest_tokens(model: Model, data: Dataset, template: str | None, system: str | None) -> int:
+    """The same before there is a spec: an estimate from the text of the rows."""
     bytewise = model.vocab_size is not None and model.vocab_size < BYTE_VOCABULARY
     spelt = data.most_turns * SPELT_TURN_TOKENS
     header = HEADER_TOKENS + len((system or "").encode("utf-8"))

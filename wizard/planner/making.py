@@ -275,7 +275,7 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch, cl
         batch=batch,
         clock=clock,
         rates=clock.rates(spec.parallel.num_devices),
-        goal=answers.goal,
+        least_memory=answers.goal == "least-memory",
         checkpointing=answers.fixed.get("gradient_checkpointing"),
         keeps_optimizer="optim" in answers.fixed,
     )

@@ -30,8 +30,6 @@ from wizard.widgets.panel import Box, Panel, name_box
 from wizard.widgets.question import Question
 from wizard.widgets.table import Rows
 
-LONGEST_DEFAULT = 2048
-"""Rows are cut there unless a length is fixed, as the planner does."""
 PREVIEW = "tokens"
 MEMORY = "memory"
 
@@ -121,10 +119,7 @@ class DataPage(Page[Data]):
         """Start in the field, with what is known already."""
         name_box(self.query_one("#sample"), "Row")
         self._enter_field()
-        if self._suggested:
-            name = wording.one_line(self._suggested)
-            others = "Down names others" if len(self._verbs.nearby) > 1 else "it is the only one"
-            self.message.hint(f"Enter reads {name} of this folder, {others}; or type a path.")
+        self._offer()
         if self._dataset is not None:
             self._show(self._dataset)
         elif self._read_at_once and not self.typed_before:
@@ -138,8 +133,8 @@ class DataPage(Page[Data]):
         return replace(self.given, data=data, settings=settings)
 
     def so_far(self) -> Data | None:
-        """The data that was read."""
-        return None if self._dataset is None else Data(dataset=self._dataset)
+        """The data that was read, with what was chosen for it."""
+        return None if self._dataset is None else self._settings.leave(self._dataset)
 
     def typed(self) -> str:
         """A path that was not read."""
@@ -163,9 +158,7 @@ class DataPage(Page[Data]):
         if self._dataset is not None and path == self._typed:
             self._leave(self._dataset)
         elif path:
-            if path != self._typed and self._typed is not None:
-                self._settings.for_other_data()
-            self._typed = path
+            self._turn_to(path)
             self._read()
         else:
             self.refused(Problem(what="no file is named", fix="type the path of a data file"))
@@ -202,8 +195,9 @@ class DataPage(Page[Data]):
             return
 
         def take(columns: str | None) -> None:
-            self._typed = path
+            self._turn_to(path)
             self._settings.take(COLUMNS, columns)
+            self.query_one("#sample").focus()
             self._read()
 
         def begin(row: Mapping[str, Any]) -> None:
@@ -233,6 +227,54 @@ class DataPage(Page[Data]):
     def action_open(self) -> None:
         """Back to the name of the file."""
         self._enter_field()
+
+    def action_back(self) -> None:
+        """A path that was begun is taken back first; then one page back."""
+        if not self._edited:
+            super().action_back()
+            return
+        self.query_one(Input).value = wording.one_line(self._typed or "")
+        self._given = self._typed or ""
+        self.query_one("#sample").focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Rows that are shown are those of what was read, whatever stands in the field."""
+        event.stop()
+        if self.message.problem is not None and self._typed_path() != (self._typed or ""):
+            self.message.rest()  # it was about another path
+        if self._dataset is not None:
+            self._show_summary(self._dataset)
+        else:
+            self._offer()
+
+    def _offer(self) -> None:
+        """Say which file Enter would read while none is named."""
+        if not self._suggested:
+            return
+        name = wording.one_line(self._suggested)
+        unnamed = self._typed_path() == self._suggested
+        offer = f"Enter reads {name} of this folder; or type a path."
+        if len(self._verbs.nearby) > 1:
+            offer = f"Enter reads {name} of this folder, Down names others; or type a path."
+        self.message.hint(offer if unnamed else self.HINT)
+
+    @property
+    def _edited(self) -> bool:
+        """Whether the field names something else than what was read."""
+        return self._dataset is not None and self._typed_path() != self._typed
+
+    def _show_summary(self, dataset: Dataset) -> None:
+        told = summary(dataset, self._model)
+        if self._edited:
+            name = wording.shorten(wording.one_line(path_name(dataset)), 24)
+            told = f"Not read yet: Enter reads it. Below is still {name}; Esc takes it back."
+        self.show("#summary", told)
+
+    def _turn_to(self, path: str) -> None:
+        """From now on it is about these data."""
+        if self._typed is not None:
+            self._settings.turn(self._typed, path)
+        self._typed = path
 
     def _enter_field(self) -> None:
         """Typing replaces a path that was filled in; End and arrows edit it."""
@@ -274,16 +316,15 @@ class DataPage(Page[Data]):
         self.show("#text", EXAMPLES)
         self._show_lengths()
         self._show_problems()
-        if "columns=ours=theirs" in problem.fix:
-            fix = "Tab, then m, says which of its columns are which"
-            problem = replace(problem, fix=fix)
-        super().refused(problem)
+        if _of_columns(problem):
+            self.query_one("#sample").focus()  # a letter in the field would be part of the path
+        super().refused(_with_key(problem))
 
     def refused_beside(self, subject: str, problem: Problem) -> None:
         """Tokens and memory are told where they are missed; the page goes on without them."""
         if subject == PREVIEW:
             self._heard.why_unknown = "not known: see below"
-            self.message.refuse(replace(problem, severity="warning"))
+            self.message.refuse(replace(_with_key(problem), severity="warning"))
             self._show_lengths()
         elif subject == COLUMNS:
             self.message.refuse(problem)
@@ -338,10 +379,10 @@ class DataPage(Page[Data]):
         self._dataset = dataset
         self._heard.forget()
         self._fill_in(self._typed or dataset.path)
-        self.query_one("#sample").focus()
-        self.message.hint(HINT_READ)
+        self.query_one("#sample").focus(scroll_visible=False)  # the numbers above it stay in sight
+        self.message.hint(f"{self.notice} {HINT_READ}".strip())
         self._preview()
-        self.show("#summary", summary(dataset, self._model))
+        self._show_summary(dataset)
         self._show_sample()
         self._show_lengths()
         self._show_problems()
@@ -351,7 +392,7 @@ class DataPage(Page[Data]):
         self._heard.end()
         if self._verbs.preview is None or self._dataset is None:
             return
-        settings = {**self._settings.all, "max_length": self._max_length()}
+        settings = {**self._settings.all, LENGTH: self._settings.cut_length(self._model)}
         child = self._verbs.preview(self._dataset.path, settings)
         self._heard.listen(child)
 
@@ -360,11 +401,6 @@ class DataPage(Page[Data]):
                 self.post_message(self.Said(line, child))
 
         self.ask_beside(listen, lambda _: None, PREVIEW)
-
-    def _max_length(self) -> int:
-        positions = self._model.max_positions if self._model else None
-        default = min(LONGEST_DEFAULT, positions or LONGEST_DEFAULT)
-        return int(self._settings.all.get("max_length") or default)
 
     def _ask_memory(self) -> None:
         dataset, lengths = self._dataset, sorted(self._heard.cuts)
@@ -387,7 +423,13 @@ class DataPage(Page[Data]):
 
     def _show_lengths(self) -> None:
         self.show("#lengths", self._heard.lengths(self._dataset, self.size.width // 2 - 4))
-        self.show("#cuts", self._heard.cuts_table(self._settings.all.get(LENGTH), self._dataset))
+        self.show(
+            "#cuts",
+            self._heard.cuts_table(
+                self._settings.all.get(LENGTH),
+                self._settings.longest_tokens(self._model, self._dataset),
+            ),
+        )
 
     def _show_problems(self) -> None:
         table = self.query_one("#bad", Rows)
@@ -396,3 +438,15 @@ class DataPage(Page[Data]):
         dropped = self._dataset.dropped_rows if self._dataset else 0
         name_box(self.query_one("#problems"), f"Problems ({dropped:,} rows dropped)", "e edits")
         self.query_one("#problems").display = bool(lines)
+
+
+def _of_columns(problem: Problem) -> bool:
+    """Whether other names of the columns would help."""
+    return "columns=ours=theirs" in problem.fix
+
+
+def _with_key(problem: Problem) -> Problem:
+    """The same, with the key that does what the command's option would."""
+    if not _of_columns(problem):
+        return problem
+    return replace(problem, fix="m says which of its columns are which")

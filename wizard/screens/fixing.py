@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wizard.facts import Dataset
+from wizard.facts import Dataset, Model
 from wizard.screens.telling import OF_ROWS
 from wizard.steps import Data
 
 LENGTH = "max_length"
+LONGEST_DEFAULT = 2048
+"""Rows are cut there unless a length is fixed, as the planner does."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -24,6 +26,8 @@ class RowSettings:
     chosen: dict[str, Any] = field(default_factory=dict)
     forgotten: frozenset[str] = frozenset()
     """What was fixed by hand before and is given back."""
+    of_others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Data that were looked at before → what was chosen for their rows."""
 
     @property
     def all(self) -> dict[str, Any]:
@@ -44,10 +48,17 @@ class RowSettings:
         if name in self.before and name not in self.of_preset:
             self.forgotten |= {name}
 
-    def for_other_data(self) -> None:
-        """What was chosen for the rows of one set of data says nothing about another."""
-        for name in OF_ROWS & self.all.keys():
+    def turn(self, before: str, now: str) -> None:
+        """What was chosen for the rows of one set of data says nothing about another.
+
+        It holds again for the set it was chosen for.
+        """
+        if before == now:
+            return
+        self.of_others[before] = {name: self.all[name] for name in OF_ROWS & self.all.keys()}
+        for name in self.of_others[before]:
             self.give_back(name)
+        self.chosen.update(self.of_others.get(now, {}))
 
     def next_length(self, lengths: Iterable[int]) -> int | None:
         """Fix the next shorter max_length, first the longest; after the shortest none is fixed."""
@@ -58,6 +69,20 @@ class RowSettings:
             return shorter[-1]
         self.give_back(LENGTH)
         return self.all.get(LENGTH)
+
+    def cut_length(self, model: Model | None) -> int:
+        """Tokens at which rows are cut: what is fixed, else the most that the planner takes."""
+        most = model.max_positions if model else None
+        return int(self.all.get(LENGTH) or min(LONGEST_DEFAULT, most or LONGEST_DEFAULT))
+
+    def longest_tokens(self, model: Model | None, dataset: Dataset | None) -> int | None:
+        """Tokens of the longest row as the planner estimates them."""
+        if model is None or dataset is None:
+            return None
+        from wizard.planner.defaults import longest_tokens  # what it needs takes long to load
+
+        now = self.all
+        return longest_tokens(model, dataset, now.get("template"), now.get("system"))
 
     def of_answers(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that were fixed by hand, with what was changed here."""

@@ -64,19 +64,23 @@ class HardwarePage(Page[Machine]):
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     STEP = Step.HARDWARE
     QUESTION = "What this machine can train with. Nothing is changed."
-    HINT = "Enter goes on to the model. Space skips a device. A ? was not reported."
+    HINT = "Enter goes on to the model. A ? was not reported."
+    HINT_DEVICES = "Enter goes on to the model. Space skips a device. A ? was not reported."
     HELP_TEXT = (
         "One row per accelerator a rank can own; where there is little room, one for several of a "
         "kind. Memory is in GiB (1024³), rates are for bf16 and from a table unless measured here "
         "(tunewright probe --bench). A machine without accelerators trains on its CPU: right for "
-        "small models and for trying things out. Marked [x] is what a run will use: unless you say "
-        "otherwise, the largest group of one kind. PgDn scrolls. p plans for a machine that you do "
+        "small models and for trying things out. PgDn scrolls. p plans for a machine that you do "
         "not have: everything but the start works."
     )
     HELP_ON: ClassVar[Mapping[str, str]] = {
-        "rows": "A device a row. Space, or a click on the marked row, uses or skips it; free is "
-        "what a run may use now, arch the compute capability, bf16 whether it has it in hardware."
+        "rows": "A device a row: free is what a run may use now, arch the compute capability, "
+        "bf16 whether it has it in hardware."
     }
+    HELP_DEVICES = (
+        "Space, or a click on the marked row, uses or skips a device. Marked [x] is what a run "
+        "will use: unless you say otherwise, the largest group of one kind."
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "probe", "Probe again", id="hardware.probe", tooltip="Look again"),
         Binding("space", "use", "Use/skip", id="hardware.use", tooltip="Use or skip a device"),
@@ -171,10 +175,18 @@ class HardwarePage(Page[Machine]):
             self._show(event.facts)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Without other machines there is none to choose."""
+        """Without other machines there is none to choose; a CPU is not skipped."""
+        if action == "use" and not (self._facts and self._facts.accelerators):
+            return False
         if action == "what_if" and self._machines is None:
             return False
         return super().check_action(action, parameters)
+
+    def help_text(self) -> str:
+        """With accelerators, also how one is left out."""
+        some = self._facts is not None and self._facts.accelerators
+        text = super().help_text()
+        return f"{text}\n\n{said(self.HELP_DEVICES)}" if some else text
 
     def action_use(self) -> None:
         """Use the marked device or skip it; rows of several are first shown one by one."""
@@ -248,6 +260,8 @@ class HardwarePage(Page[Machine]):
     def _show(self, facts: Facts) -> None:
         self._facts = facts
         wide = self.size.width >= WIDE
+        self.message.hint(self.HINT_DEVICES if facts.accelerators else self.HINT)
+        self.refresh_bindings()
         self._show_devices(facts, wide)
         self._show_links(facts, wide)
         self.show("#host", pairs(_host(facts.host, wide)))

@@ -245,6 +245,11 @@ class ModelPage(Page[Model]):
         """Offer what matches."""
         event.stop()
         self._catch_up()
+        typed = event.value.strip()
+        if self.message.problem is not None and typed != (self._typed or ""):
+            self.message.rest()  # it was about another name
+        if self._suggested and not self._given:
+            self.message.hint(self.HINT if typed else SUGGESTED)
 
     def _catch_up(self) -> None:
         """List what matches the field; Enter may come before the field's own word of a change."""

@@ -45,7 +45,7 @@ def page_for(step: Step, walk: Walk, verbs: Verbs, look: Look) -> Page[Any]:
             from wizard.screens.finish import FinishPage
 
             assert walk.run is not None, "a run is finished after it was started"
-            return FinishPage(walk.run, verbs.follow, verbs.run_details)
+            return FinishPage(walk.run, verbs.follow, verbs.run_details, verbs.chat, verbs.resume)
 
 
 def _page_about_facts(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:
@@ -199,6 +199,7 @@ def _dashboard(walk: Walk, verbs: Verbs, look: Look) -> Dashboard:
     source = Source(
         follow=verbs.follow,
         stop=verbs.stop,
+        resume=verbs.resume,
         run_details=verbs.run_details,
         read_log=verbs.read_log,
         clock=look.clock,

@@ -33,7 +33,7 @@ class MessageLine(Static):
     """Shows the hint until something is going on or wrong."""
 
     DEFAULT_CSS = """
-    MessageLine { height: auto; max-height: 4; padding: 0 1; }
+    MessageLine { height: auto; max-height: 40vh; padding: 0 1; }
     """
 
     def __init__(self, hint: str) -> None:

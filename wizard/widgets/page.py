@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -56,6 +57,20 @@ def problem_from(error: BaseException) -> Problem:
     return Problem(what=f"{type(error).__name__}: {error}", fix=BUG)
 
 
+def _from_ours(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames of the toolkit that called us: the end is what tells."""
+    while trace is not None and trace.tb_next is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).startswith("wizard."):
+            break
+        trace = trace.tb_next
+    return trace
+
+
+def _untouched(named: Input) -> bool:
+    """Whether nothing was typed into a field, or all that stands there is marked."""
+    return named.selected_text == named.value
+
+
 def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
     """The same keys, what they do said in the reader's language."""
     if used() == ENGLISH:
@@ -97,6 +112,16 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
             tooltip=HELP_TOOLTIP,
         ),
         Binding(
+            "question_mark",
+            "explain_untouched",
+            "Help",
+            show=False,
+            priority=True,
+            key_display="?",
+            id="page.help-untouched",
+            tooltip=HELP_TOOLTIP,
+        ),
+        Binding(
             "f1",
             "explain_while_typing",
             "Help",
@@ -126,6 +151,20 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
             show=False,
             id="page.scroll-up",
             tooltip="Scroll the page, whatever has the keys",
+        ),
+        Binding(
+            "pagedown",
+            "scroll_page(8)",
+            show=False,
+            id="page.page-down",
+            tooltip="Scroll the page",
+        ),
+        Binding(
+            "pageup",
+            "scroll_page(-8)",
+            show=False,
+            id="page.page-up",
+            tooltip="Scroll the page",
         ),
         Binding(
             "ctrl+r",
@@ -284,7 +323,9 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         self.message.refuse(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A field takes the `?`, so help is on F1 there."""
+        """A field takes the `?`, so help is on F1 there; no path begins with it."""
+        if action == "explain_untouched":
+            return isinstance(self.focused, Input) and _untouched(self.focused)
         if action in ("explain", "explain_while_typing"):
             return isinstance(self.focused, Input) == (action == "explain_while_typing")
         if action == "traceback":
@@ -295,7 +336,8 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         """Where in the program the error was raised; never shown by itself."""
         if self._failed is not None:
             problem, error = self._failed
-            raw = wording.many_lines("".join(traceback.format_exception(error)).rstrip())
+            lines = traceback.format_exception(type(error), error, _from_ours(error.__traceback__))
+            raw = wording.many_lines("".join(lines).rstrip())
             code = hashlib.sha256(raw.encode()).hexdigest()[:8]
             title = f"Traceback {code}"
             self.app.push_screen(
@@ -343,6 +385,10 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         ]
         title = self.QUESTION or self.PLACE
         self.app.push_screen(Help(title, self.help_text(), keys_once(shown), self.help_words()))
+
+    def action_explain_untouched(self) -> None:
+        """The same, in a field whose whole text the next character would replace."""
+        self.action_explain()
 
     def action_explain_while_typing(self) -> None:
         """The same, by the key that no field takes."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from textual.content import Content
+from textual.geometry import Size
 from textual.widget import Widget
 
 from wizard.language import said
 
 NEEDED_WIDTH, NEEDED_HEIGHT = 60, 16
+
+
+def is_too_small(size: Size) -> bool:
+    """Whether a terminal of this size shows this page alone."""
+    return size.width < NEEDED_WIDTH or size.height < NEEDED_HEIGHT
 
 
 class TooSmall(Widget):
