@@ -144,11 +144,12 @@ def _nothing_fits(plans: Sequence[Plan]) -> Problem:
     memory = nearest.memory
     packed = any(plan.spec.method.method == "qlora" for plan in plans)
     ways = [*nearest.would_fit, "a smaller model", *(() if packed else ("method=qlora",))]
+    over = f"{gib(memory.over_bytes)} over {memory.over_where}"
+    what = f"nothing fits: the nearest plan, {nearest.title}, is {over}"
+    if while_loading(memory):
+        what = f"nothing can be loaded: the nearest plan, {nearest.title}, is then {over}"
     return Problem(
-        what=f"nothing fits: the nearest plan, {nearest.title}, is "
-        f"{gib(memory.over_bytes)} over {memory.over_where}{while_loading(memory)}",
-        fix=f"what needs less, or has more: {'; or '.join(ways)}",
-        exit_code=5,
+        what=what, fix=f"what needs less, or has more: {'; or '.join(ways)}", exit_code=5
     )
 
 

@@ -183,8 +183,8 @@ class TunewrightApp(App[Path]):
             if active is None or active.binding.id != "app.quit":
                 return
         page = self.screen
-        key_typed = typed and isinstance(event, events.Key)
-        if key_typed and isinstance(page, Page) and page.asks_for_help(event.character):
+        typed_text = event.character if typed and isinstance(event, events.Key) else None
+        if isinstance(page, Page) and page.asks_for_help(typed_text):
             page.action_explain()
             return
         await super().on_event(event)

@@ -152,7 +152,7 @@ def fit(plan: Plan) -> str:
     from wizard.planner.shortfall import while_loading  # loaded by then
 
     when = while_loading(memory)
-    return f"no, {least}{gib(memory.over_bytes)} over {memory.over_where}{when} ({need}){ways}"
+    return f"no, {least}{gib(memory.over_bytes)} over {memory.over_where} ({need}){when}{ways}"
 
 
 def summary(plan: Plan, facts: Facts) -> list[str]:

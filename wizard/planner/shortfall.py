@@ -38,7 +38,7 @@ def with_ways_out(plan: Plan, model: Model) -> Plan:
 def while_loading(memory: Memory) -> str:
     """Said after how much is missing, where the step itself needs less than loading does."""
     loads = memory.moment == LOADING and memory.over_where == "per rank"
-    return " while loading, when a rank holds more weights than later" if loads else ""
+    return "; while loading, when a rank holds more weights than later" if loads else ""
 
 
 def _on_devices(plan: Plan, model: Model) -> list[str]:
