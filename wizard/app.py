@@ -182,12 +182,17 @@ class TunewrightApp(App[Path]):
             active = self.screen.active_bindings.get(key)
             if active is None or active.binding.id != "app.quit":
                 return
-        page = self.screen
-        typed_text = event.character if typed and isinstance(event, events.Key) else None
-        if isinstance(page, Page) and page.asks_for_help(typed_text):
-            page.action_explain()
+        if typed and isinstance(event, events.Key) and self._asks_for_help(event):
             return
         await super().on_event(event)
+
+    def _asks_for_help(self, key: events.Key) -> bool:
+        """Whether a key asked for the help of the page, which it then has."""
+        page = self.screen
+        if not isinstance(page, Page) or not page.asks_for_help(key.character):
+            return False
+        page.action_explain()
+        return True
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Presets are for the pages that lead to a run."""
