@@ -83,7 +83,7 @@ def test_the_fastest_plan_has_the_shortest_time_or_says_that_it_is_a_tie(machine
 
 def test_a_tie_is_claimed_of_no_plan_that_is_far_slower_than_the_quickest() -> None:
     for goal in ("quality", "fastest"):
-        for plan in plans(known("8 H100", rows=60), Answers(goal=goal)):  # type: ignore[arg-type]
+        for plan in plans(known("8 H100", rows=60), Answers(goal=goal)):
             said = " ".join(plan.why)
             assert not ("a tie:" in said and "the quickest plan's time" in said)
 
