@@ -175,14 +175,19 @@ class TunewrightApp(App[Path]):
         self.exit(walk.run if walk else None)
 
     async def on_event(self, event: events.Event) -> None:
-        """No key acts on a page that cannot be seen: only the one that leaves does."""
+        """What is typed reaches a page that is seen; help in a field comes before the field."""
         typed = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
-        if not typed or not is_too_small(self.size) or not self.screen.query(TooSmall):
-            await super().on_event(event)
-        elif isinstance(event, events.Key):
-            active = self.screen.active_bindings.get(event.key)
-            if active is not None and active.binding.id == "app.quit":
-                await super().on_event(event)
+        if typed and is_too_small(self.size) and self.screen.query(TooSmall):
+            key = event.key if isinstance(event, events.Key) else ""
+            active = self.screen.active_bindings.get(key)
+            if active is None or active.binding.id != "app.quit":
+                return
+        page = self.screen
+        typed_text = event.character if typed and isinstance(event, events.Key) else None
+        if isinstance(page, Page) and page.asks_for_help(typed_text):
+            page.action_explain()
+            return
+        await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Presets are for the pages that lead to a run."""

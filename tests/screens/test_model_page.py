@@ -21,9 +21,26 @@ from wizard.planner import plans
 from wizard.probe.model import read_model
 from wizard.probe.models import kind_of, known_models, search, sibling
 from wizard.screens.model import ModelPage, matching
+from wizard.widgets.help import Help
 from wizard.widgets.memory import best_fit
 
 KNOWN = World(known=values.KNOWN)
+
+
+async def test_a_question_mark_typed_first_is_help_and_wipes_no_name() -> None:
+    app = OnePage(model)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        before = app.screen.query_one(Input).value
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, Help)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.screen.query_one(Input).value == before
+        await pilot.press("end", "question_mark")
+        await pilot.pause()
+        assert app.screen.query_one(Input).value == f"{before}?"
 
 
 async def test_a_search_marks_the_first_match_and_enter_takes_it() -> None:

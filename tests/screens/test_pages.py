@@ -325,7 +325,9 @@ async def test_c_on_the_finish_page_talks_to_the_model_of_a_run_that_finished() 
     assert problem.fix == f"type: tunewright chat {RUN.name}", "no test lends its terminal"
     world = World(run=FollowedRun(values.state_after(values.events())))
     verbs = world.verbs()
-    app = OnePage(lambda: FinishPage(RUN, verbs.follow, verbs.run_details, verbs.chat))
+    app = OnePage(
+        lambda: FinishPage(RUN, verbs.follow, verbs.run_details, verbs.chat, verbs.resume)
+    )
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
         assert " c Chat" not in shown(app), "it has no model yet"

@@ -239,6 +239,10 @@ class Dashboard(Boxes):
         whose = "all ranks" if self._all_logs else f"rank {picked}" if rank else "the launcher"
         log.show_log(view.log, whose)
 
+    def asks_for_help(self, character: str | None) -> bool:
+        """Lines of a log may hold a `?`, so the filter may begin with one."""
+        return False
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Nothing to stop once it has ended; no result and no replay before."""
         if isinstance(self.focused, Input) and action not in TYPING_ACTIONS:

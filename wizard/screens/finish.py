@@ -120,9 +120,10 @@ class FinishPage(Page[Literal["new", "quit"] | Resumed]):
 
     def action_resume(self) -> None:
         """Go on with the run, and look at it."""
-        self.ask(
-            lambda: self._resume(self._run), lambda _: self.dismiss(Resumed()), "resuming the run"
-        )
+        self.ask(lambda: self._resume(self._run), self._look_at_it, "resuming the run")
+
+    def _look_at_it(self, started: None) -> None:
+        self.dismiss(Resumed())
 
     def _read(self) -> tuple[RunState, Mapping[str, Any]]:
         return self._follow(self._run).poll(), self._read_details(self._run)

@@ -66,11 +66,6 @@ def _from_ours(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _untouched(named: Input) -> bool:
-    """Whether nothing was typed into a field, or all that stands there is marked."""
-    return named.selected_text == named.value
-
-
 def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
     """The same keys, what they do said in the reader's language."""
     if used() == ENGLISH:
@@ -109,16 +104,6 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
             "Help",
             key_display="?",
             id="page.help",
-            tooltip=HELP_TOOLTIP,
-        ),
-        Binding(
-            "question_mark",
-            "explain_untouched",
-            "Help",
-            show=False,
-            priority=True,
-            key_display="?",
-            id="page.help-untouched",
             tooltip=HELP_TOOLTIP,
         ),
         Binding(
@@ -322,10 +307,14 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         """Show what went wrong beside the page; nothing that was shown is taken back."""
         self.message.refuse(problem)
 
+    def asks_for_help(self, character: str | None) -> bool:
+        """Whether a `?` came first in a field: no name, path or number begins with one."""
+        named = self.focused
+        typed_first = isinstance(named, Input) and named.selected_text == named.value
+        return character == "?" and typed_first
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A field takes the `?`, so help is on F1 there; no path begins with it."""
-        if action == "explain_untouched":
-            return isinstance(self.focused, Input) and _untouched(self.focused)
+        """A field takes the `?`, so help is on F1 there."""
         if action in ("explain", "explain_while_typing"):
             return isinstance(self.focused, Input) == (action == "explain_while_typing")
         if action == "traceback":
@@ -385,10 +374,6 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         ]
         title = self.QUESTION or self.PLACE
         self.app.push_screen(Help(title, self.help_text(), keys_once(shown), self.help_words()))
-
-    def action_explain_untouched(self) -> None:
-        """The same, in a field whose whole text the next character would replace."""
-        self.action_explain()
 
     def action_explain_while_typing(self) -> None:
         """The same, by the key that no field takes."""
