@@ -314,3 +314,13 @@ def test_a_long_run_folded_in_pieces_equals_itself_folded_at_once() -> None:
         )
     ]
     assert parts_equal_the_whole(events, [1, 7, 450, 451, 2049, 3333, 5000])
+
+
+def test_the_time_a_lost_run_lay_there_is_no_time_it_ran() -> None:
+    def phase(t: float, name: str, attempt: int) -> dict[str, Any]:
+        said = {"kind": "phase", "rank": 0, "rung": 0, "step": None, "phase": name}
+        return {**said, "t": 1_800_000_000.0 + t, "attempt": attempt}
+
+    told = [phase(0, "starting", 0), phase(10, "training", 0), phase(20, "saving", 0)]
+    again = [phase(5000, "starting", 1), phase(5010, "training", 1), phase(5030, "done", 1)]
+    assert fold_all(RunState(), [*told, *again]).running_seconds() == 50

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from wizard.dashboard.fields import Event
-from wizard.dashboard.values import Line, Note, RankState, RunState
+from wizard.dashboard.values import ENDINGS, Line, Note, RankState, RunState
 
 KEPT_RECENT = 200
 KEPT_LINES = 20
@@ -70,6 +70,9 @@ class Draft:
             text = f"attempt {run['attempt']} ended by {failure.failure} ({who}): {failure.message}"
             self.keep("warnings", Note(t=t, rank=failure.rank, text=text))
         self.old_ranks, self.ranks, self._lines, self._numbers = {}, {}, {}, None
+        phases, heard = run["phases"], run["updated"]
+        if phases and phases[-1][0] not in ENDINGS and heard is not None:  # nobody told its end
+            run["phases"] = (*phases, ("failed", max(heard, phases[-1][1])))
         nothing = dict.fromkeys(("step", "failure", "exit_code"))
         resumed = run["exit_code"] is not None  # the launcher tells one only at its own end
         run.update(nothing, attempt=attempt, resumed=resumed, stale=(), lost=False)

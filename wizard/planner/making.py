@@ -130,7 +130,8 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     defaults.decide_data(ledger, facts, plain=plain)
     ledger.decide("method", candidate.method, describe(candidate.method))
     recipe.decide_method(ledger, candidate.method, facts)
-    stage.decide_stage(ledger, learnt)
+    assert facts.dataset is not None
+    stage.decide_stage(ledger, learnt, facts.dataset)
     stage.decide_adapter_options(ledger, full=candidate.method == "full")
     stage.decide_evaluation(ledger)
     _decide_parallel(ledger, candidate, facts, pool)

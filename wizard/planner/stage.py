@@ -17,7 +17,7 @@ from wizard.planner.ledger import Ledger
 LEARNT: Mapping[str, str] = {
     "sft": "the answers in its rows are learnt",
     "pretrain": "its rows are plain text, of which every token is learnt; they are packed into "
-    "blocks of max_length, so there are fewer or more blocks than rows",
+    "blocks of max_length",
     "dpo": "its rows have a chosen and a rejected answer; both pass through the model at once",
     "kto": "its rows have single answers, each labelled good or bad",
     "reward": "a model that scores answers; both of a pair pass through it at once",
@@ -86,9 +86,10 @@ def _packs(data: Dataset, model: Model, max_length: int | None) -> Dataset:
     return replace(data, rows=max(1, min(data.rows, packs)))
 
 
-def decide_stage(ledger: Ledger, stage: str) -> None:
+def decide_stage(ledger: Ledger, stage: str, data: Dataset) -> None:
     """What is learnt, and the settings that only some stages have."""
-    ledger.decide("stage", stage, LEARNT[stage])
+    blocks = f"about {data.rows:,} blocks, estimated from the characters"
+    ledger.decide("stage", stage, LEARNT[stage], note=blocks if stage == "pretrain" else "")
     held = stage in ("dpo", "kto")
     ledger.decide("beta", 0.1 if held else None, _used(held, "stays near its reference, as usual"))
     loss = {"dpo": "sigmoid", "kto": "kto"}.get(stage)
