@@ -179,11 +179,12 @@ class TunewrightApp(App[Path]):
             active = self.screen.active_bindings.get(key)
             if active is None or active.binding.id != "app.quit":
                 return
-        if typed and isinstance(event, events.Key) and isinstance(self.screen, Page):
-            if self.screen.asks_for_help(event.character):
-                self.screen.action_explain()
-                return
-        await super().on_event(event)
+        page = self.screen if typed else None
+        character = event.character if isinstance(event, events.Key) else None
+        if isinstance(page, Page) and page.asks_for_help(character):
+            page.action_explain()
+        else:
+            await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Presets are for the pages that lead to a run."""

@@ -156,7 +156,8 @@ def _is_ours(path: Path) -> bool:
 
     if path.suffix == ".parquet":
         return path.stem.endswith("-metrics")
-    with path.open("rb") as file:
+    begin = ""
+    with contextlib.suppress(OSError), path.open("rb") as file:
         begin = file.read(FIRST_BYTES).decode("utf-8", "replace")
     table = begin.startswith(",".join((*WHERE, *MEASURED[:2])))
     return table or re.match(r'\{\s*"schema"\s*:', begin) is not None

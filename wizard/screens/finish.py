@@ -47,9 +47,9 @@ class FinishPage(Page[Literal["new", "quit"] | Resumed]):
         Binding(
             "g",
             "resume",
-            "Go on",
+            "Resume",
             id="finish.resume",
-            tooltip="Go on with the run, from its last checkpoint",
+            tooltip="Resume the run from its last checkpoint",
         ),
         Binding("n", "new", "New run", id="finish.new", tooltip="Plan a new run"),
     ]
@@ -88,6 +88,7 @@ class FinishPage(Page[Literal["new", "quit"] | Resumed]):
 
     def action_resume(self) -> None:
         """Go on with the run, and look at it."""
+
         def look(_: None) -> None:
             self.dismiss(Resumed())
 
