@@ -29,7 +29,8 @@ SAMPLE_SECONDS = 0.25
 CHILD = """
 import json, sys
 from pathlib import Path
-from engine import prepare, tokenise
+from engine import lean, prepare, tokenise
+lean.only_tokenizers()
 processes = int(sys.argv[2])
 tokenise.processes_for = lambda size: processes
 report = prepare.prepare(prepare.read_spec(Path("spec.toml")), Path(sys.argv[1]))

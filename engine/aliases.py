@@ -154,6 +154,7 @@ ALIASES: Mapping[str, str] = {
 
 VALUE_ALIASES: Mapping[str, Mapping[str, str]] = {
     "stage": {"pt": "pretrain", "rm": "reward"},
+    "strategy": {"fsdp2": "fsdp"},
     "init_lora_weights": {"true": "default"},
     "target_modules": {"all": "all-linear"},
     "dtype": {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"},

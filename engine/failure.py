@@ -147,7 +147,7 @@ class Termination:
         """Install it for this process."""
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
-            if self.can_save and not _is_urgent(run):
+            if self.can_save and not is_urgent(run):
                 self.asked = True
                 return
             raise RunError(
@@ -157,7 +157,8 @@ class Termination:
         signal.signal(signal.SIGTERM, stop)
 
 
-def _is_urgent(run: Path) -> bool:
+def is_urgent(run: Path) -> bool:
+    """Whether somebody asked the run to end at once, without saving first."""
     try:
         return (run / "stop").read_text(encoding="ascii").startswith(NOW)
     except (OSError, ValueError):

@@ -27,6 +27,7 @@ class _Kernel:
 def real_devices_do(tracer: Any) -> Iterator[None]:
     """Inside, the libraries run as on a CUDA device; see each line for what would differ."""
     import bitsandbytes  # noqa: F401  registers the fake kernels of 4-bit layers
+    import bitsandbytes.nn.modules as layers
     import torch._meta_registrations as meta
     import transformers.masking_utils
     import trl.kernels.chunked_logprob as loss
@@ -48,6 +49,8 @@ def real_devices_do(tracer: Any) -> Iterator[None]:
         mock.patch.object(loss, "_backward_kernel", _Kernel()),
         mock.patch.object(loss, "triton", _Triton, create=True),
         mock.patch.object(loss, "_addmm_fp32", _nothing),
+        # bitsandbytes' own parameter class cannot hold a fake, so the layer's state is kept beside.
+        mock.patch.object(layers, "fix_4bit_weight_quant_state_from_module", _with_state),
         # Grouped products of float32, which a device multiplies one by one, are refused on fakes.
         mock.patch.object(meta, "_meta_grouped_mm_common", _grouped),
         # A CPU's dropout keeps a mask as wide as its values, a CUDA device's keeps bytes.
@@ -84,6 +87,11 @@ def _grouped(
 
 def _nothing(*_args: Any, **_options: Any) -> None:
     return None
+
+
+def _with_state(layer: Any) -> None:
+    """What FSDP gathered is a plain parameter."""
+    layer.weight.quant_state = layer.quant_state
 
 
 def _unpacked(

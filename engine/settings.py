@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -60,7 +60,22 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
         return name, adapter.validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise SpecError(f"{name} = {value!r}: {reason[0].lower()}{reason[1:]}") from None
+        hint = _nearest_choice(value, info)
+        raise SpecError(f"{name} = {value!r}: {reason[0].lower()}{reason[1:]}{hint}") from None
+
+
+def _nearest_choice(value: object, info: Any) -> str:
+    """The word meant, where a setting takes words and one of them is near."""
+    words = [word for word in _words(info.annotation) if isinstance(word, str)]
+    near = difflib.get_close_matches(str(value).lower(), words, n=1)
+    return f": did you mean `{near[0]}`?" if near else ""
+
+
+def _words(kind: Any) -> list[Any]:
+    """What a Literal takes, also one inside a union."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [word for inner in get_args(kind) for word in _words(inner)]
 
 
 def _translated(key: str, value: object) -> object:

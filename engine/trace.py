@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from engine.spec import Spec
 
-TRACED = ("single", "ddp")
+TRACED = ("single", "ddp", "fsdp")
 STEPS = 2
 """The first makes the optimizer's states, the second is a step like all later ones."""
 
@@ -60,6 +60,7 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from engine.fakes import real_devices_do, with_values
+    from engine.traced_ranks import local, ranks_of, share_out
     from engine.tracer import Tracer
 
     began = time.monotonic()
@@ -68,15 +69,22 @@ def trace(spec: Spec, folder: Path) -> dict[str, Any]:
     model = _on_meta(spec, folder)
     parameters = sum(p.numel() for p in model.parameters())
     model = _adapted(spec, model)
-    with FakeTensorMode(allow_non_fake_inputs=True), real_devices_do(tracer):
+    with (
+        ranks_of(spec) as mesh,
+        FakeTensorMode(allow_non_fake_inputs=True),
+        real_devices_do(tracer),
+        tracer.seeing_resizes(),
+    ):
         with_values(model, getattr(torch, spec.model.dtype))
+        if spec.parallel.strategy == "fsdp":
+            share_out(spec, model, mesh)
         _prepare(spec, model)
         trained = [p for p in model.parameters() if p.requires_grad]
         for tensor in _tensors(model):
-            tracer.hold(tensor)
+            tracer.hold(local(tensor))
         held_bytes = tracer.live_bytes
         _steps(spec, model, trained, tracer)
-    peaks = dict(tracer.peaks)
+    peaks = {moment: peak for moment, peak in tracer.peaks.items() if moment}
     moment = max(peaks, key=peaks.__getitem__)
     return {
         "schema": 1,
@@ -95,9 +103,19 @@ def _check(spec: Spec) -> None:
 
     strategy = spec.parallel.strategy
     if strategy not in TRACED:
+        why = (
+            "a device of it holds a part of the layers, and works on its own"
+            if strategy == "layer_split"
+            else "DeepSpeed lays its shares out in real memory, which fakes have none of"
+        )
         raise UntraceableError(
-            f"strategy={strategy} is not traced, only {' and '.join(TRACED)}: "
-            "what its ranks share is simulated"
+            f"strategy={strategy} is not traced, only {', '.join(TRACED)}: {why}; the plan's "
+            "simulated step is what there is, or two steps on the device"
+        )
+    if spec.parallel.offload != "none":
+        raise UntraceableError(
+            f"offload={spec.parallel.offload} is not traced: what moves to the host and when is "
+            "settled on a device; the plan's simulated step is what there is"
         )
     if adapter.takes_from_weights(spec):
         raise UntraceableError(

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._guards import active_fake_mode
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
@@ -38,9 +40,38 @@ class Tracer(TorchDispatchMode):  # type: ignore[misc]
         self.moment = ""
         self.peaks: dict[str, int] = {}
         self._held: dict[int, tuple[int, weakref.ref[Any]]] = {}
+        self._mode: Any = None
         self.workspaces: dict[Any, Callable[..., int]] = {
             aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _flash_backward,
         }
+
+    def __enter__(self) -> Tracer:
+        self._mode = active_fake_mode()
+        found: Tracer = super().__enter__()
+        return found
+
+    @contextlib.contextmanager
+    def seeing_resizes(self) -> Iterator[None]:
+        """Inside, storages that are made longer or shorter are counted anew.
+
+        FSDP gives gathered weights back so, which no operation and no reference tells of.
+        """
+        resize = torch.UntypedStorage.resize_
+
+        def counted(storage: Any, size: int) -> Any:
+            result = resize(storage, size)
+            if storage._cdata in self._held:
+                before, reference = self._held[storage._cdata]
+                self._held[storage._cdata] = (size, reference)
+                self.live_bytes += size - before
+                self._note(0)
+            return result
+
+        torch.UntypedStorage.resize_ = counted
+        try:
+            yield
+        finally:
+            torch.UntypedStorage.resize_ = resize
 
     def hold(self, tensor: torch.Tensor | None) -> None:
         """Count a tensor that was there before the step."""
@@ -58,6 +89,10 @@ class Tracer(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # what it does with a rank's share comes by here again
+        if active_fake_mode() is not self._mode:
+            return func(*args, **kwargs)  # shapes of the whole are worked out, on no device
         if func is aten.index.Tensor and _is_mask(args[1]):
             return self._select(args[0], args[1][0])
         if func is aten.add.Tensor and _sums_gradients(args):

@@ -13,12 +13,13 @@ from typing import Any
 
 from engine import lean, own_code
 from engine.builds import keep_builds_here
-from engine.events import EXIT_OK, EXIT_STOPPED
+from engine.events import EXIT_COMM, EXIT_OK, EXIT_STOPPED
 from engine.failure import (
     Failure,
     RunError,
     Termination,
     classify,
+    is_urgent,
     write_exit_file,
 )
 from engine.fetch import Fetched, read_fetched, read_spec
@@ -49,6 +50,8 @@ def main() -> int:
     except BaseException as error:
         failure = classify(error)
         code = failure.code
+        if code == EXIT_COMM and is_urgent(run):  # it, or a rank it waited for, was told to end
+            failure, code = None, EXIT_STOPPED
     end(run, options, report, failure, code, time.monotonic() - started)
     return code
 
@@ -367,7 +370,7 @@ def end(
     )
     if "engine.trackers" in sys.modules:  # else nothing was told, or nothing was even loaded
         sys.modules["engine.trackers"].finish(well=code in (EXIT_OK, EXIT_STOPPED))
-    if failure is None:
+    if failure is None and not is_urgent(run):  # then the other ranks may be gone
         from engine.save import barrier
 
         with suppress(Exception):

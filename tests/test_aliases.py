@@ -8,6 +8,7 @@ from engine.settings import parse_setting, setting_name
 from engine.spec import SETTINGS, SpecError
 from wizard import api
 from wizard.commands.settings import named
+from wizard.probe.machine import find
 from wizard.problem import ProblemError
 from wizard.settings import NAMES, every_setting
 
@@ -57,6 +58,19 @@ def test_a_value_is_translated(pair: str, setting: tuple[str, object]) -> None:
 def test_a_value_without_one_meaning_is_refused_with_what_to_set(pair: str, instead: str) -> None:
     with pytest.raises(SpecError, match=instead):
         parse_setting(*pair.split("="))
+
+
+def test_a_word_of_the_field_is_taken_and_one_that_is_near_is_offered() -> None:
+    assert parse_setting("strategy", "fsdp2") == ("strategy", "fsdp")
+    with pytest.raises(SpecError, match="did you mean `pretrain`"):
+        parse_setting("stage", "pretraining")
+
+
+def test_a_machine_is_named_with_or_without_an_x() -> None:
+    named = {find(text).machine for text in ("8 H100", "8xH100", "8 x H100")}
+    assert named == {"8x NVIDIA H100 80GB HBM3"}
+    with pytest.raises(ProblemError, match="so much memory"):
+        find("24 GB")
 
 
 def test_one_setting_has_one_value() -> None:

@@ -114,6 +114,15 @@ def test_of_two_ranks_the_slow_one_is_the_straggler() -> None:
     assert [finding.ranks for finding in found(run_with(change), "straggler")] == [(1,)]
 
 
+def test_a_rank_that_waits_longer_than_the_others_is_not_slow() -> None:
+    def change(e: dict[str, Any]) -> dict[str, Any]:
+        if e["kind"] != "step" or e["rank"] != 0:
+            return {}
+        return {"own_seconds": 1.0, "wait_seconds": 0.9, "seconds": 1.9}
+
+    assert found(run_with(change), "straggler") == []
+
+
 def hung(missing: dict[str, Any]) -> RunState:
     """All pulse on for a minute after step 60, which rank 3 spends otherwise."""
     state = run_with()

@@ -49,7 +49,8 @@ def finished(
 
 
 def test_more_memory_than_predicted_becomes_a_part_and_counts_for_the_fit() -> None:
-    runs = [finished(20.5 * GIB), finished(22 * GIB), finished(40 * GIB)]
+    measured = (10.25 * GIB, 11 * GIB, 20 * GIB)
+    runs = [finished(size, predicted_bytes=10.0 * GIB) for size in measured]
     (made,) = corrected([planned()], MACHINE, runs)
     assert made.memory.device_bytes == 22 * GIB
     assert sum(part.bytes for part in made.memory.parts) == made.memory.device_bytes
@@ -61,6 +62,24 @@ def test_less_memory_than_predicted_is_said_and_never_counted() -> None:
     (made,) = corrected([planned()], MACHINE, [finished(15 * GIB)])
     assert made.memory == planned().memory
     assert "adjusted 15.0 GiB from 1 run here" in made.why[-1]
+
+
+def test_a_plan_is_not_predicted_below_what_it_measured_itself() -> None:
+    others = [finished(7 * GIB, predicted_bytes=10.0 * GIB)] * 3
+    (made,) = corrected([planned()], MACHINE, [*others, finished(22 * GIB)])
+    assert made.memory.device_bytes == 22 * GIB
+
+
+def test_the_same_plan_has_its_measured_time_where_none_is_predicted() -> None:
+    unknown = replace(planned(), tokens_per_second=None, step_seconds=None, steps=10)
+    took = finished(
+        None, 500.0, measured_step_seconds=4.0, same=history._same("tiny", unknown.spec)
+    )
+    (made,) = corrected([unknown], MACHINE, [took])
+    assert (made.step_seconds, made.run_seconds, made.tokens_per_second) == (4.0, 40.0, 500.0)
+    assert "as measured in 1 run of this plan here" in made.why[-1]
+    (other,) = corrected([unknown], MACHINE, [replace(took, same="another model")])
+    assert other == unknown
 
 
 def test_speed_follows_the_runs_in_both_directions() -> None:

@@ -58,7 +58,7 @@ def test_what_probe_saves_is_what_machine_reads(
 def test_a_plan_for_another_machine_uses_its_devices(
     data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["plan", "--machine", "4xL40S", "--model", MODEL, "--data", data]) == 0
+    assert main(["plan", "--all", "--machine", "4xL40S", "--model", MODEL, "--data", data]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Machine 4x NVIDIA L40S, not this one\n")
     assert "4 × NVIDIA L40S" in out

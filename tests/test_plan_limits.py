@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from tests.test_planner import facts, fixed, plans_or_problem, refusal
+from wizard import api
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
 from wizard.planner import plans
 from wizard.planner.budgets import Budget
 from wizard.planner.memory import estimate
+from wizard.planner.ranking import SAME_TIME
+from wizard.probe.machine import find
+from wizard.problem import ProblemError
 
 
 def reason(plan: Plan, setting: str) -> str:
@@ -47,6 +51,62 @@ def test_the_batch_is_the_same_however_many_steps_are_made(rows: int) -> None:
         for training in (plan.spec.training,)
     }
     assert len(batches) == 1
+
+
+def test_more_passes_do_not_change_the_batch() -> None:
+    batches = {
+        plans(facts(rows=60), fixed(num_train_epochs=epochs))[0].spec.training.effective_batch_size
+        for epochs in (3.0, 5.0, 50.0)
+    }
+    assert len(batches) == 1
+
+
+def known(machine: str, **changes: Any) -> Facts:
+    """Facts of a machine whose devices have known rates."""
+    given = facts(**changes)
+    return replace(find(machine), model=given.model, dataset=given.dataset)
+
+
+@pytest.mark.parametrize("machine", ["2x RTX 4090", "8 H100", "4xL4"])
+def test_the_fastest_plan_has_the_shortest_time_or_says_that_it_is_a_tie(machine: str) -> None:
+    answers = Answers(goal="fastest", settings={"max_length": 512})
+    found = plans(known(machine, rows=80, chars=1000), answers)
+    sure = [plan for plan in found if plan.fits and not plan.host_unknown]
+    assert all(plan.run_seconds for plan in sure)
+    times = [plan.run_seconds or 0.0 for plan in sure]
+    for plan, mine in zip(sure, times, strict=True):
+        quicker = [one for one in times[sure.index(plan) :] if mine > one]
+        assert all(mine <= (1 + SAME_TIME) * one for one in quicker), plan.title
+        if any(round(100 * (mine / one - 1)) >= 1 for one in quicker) and mine < 1.5 * min(times):
+            assert any(why.startswith("a tie:") for why in plan.why), plan.title
+
+
+def test_a_tie_is_claimed_of_no_plan_that_is_far_slower_than_the_quickest() -> None:
+    for goal in ("quality", "fastest"):
+        for plan in plans(known("8 H100", rows=60), Answers(goal=goal)):
+            said = " ".join(plan.why)
+            assert not ("a tie:" in said and "the quickest plan's time" in said)
+
+
+def test_only_the_plan_that_needs_least_is_said_to() -> None:
+    found = plans(facts("h100x8"), Answers())
+    least = min(plan.memory.device_bytes for plan in found)
+    for plan in found:
+        if "for: the least device memory" in plan.why:
+            assert plan.memory.device_bytes == least
+
+
+def test_what_does_not_fit_while_loading_says_so_and_advises_nothing_that_is_set() -> None:
+    found = plans(
+        known("2x RTX 4090", name="meta-llama/Llama-3.1-70B", chars=400),
+        fixed(method="qlora", strategy="fsdp"),
+    )
+    with pytest.raises(ProblemError) as caught:
+        api.best(found)
+    problem = caught.value.problem
+    assert "nothing can be loaded" in problem.what
+    assert "method=qlora" not in problem.fix
+    assert "max_length" not in problem.fix
 
 
 def test_room_is_left_for_system_text_and_for_a_template_that_is_spelt_out() -> None:

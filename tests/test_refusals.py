@@ -63,7 +63,7 @@ def test_a_learning_rate_far_from_the_usual_is_told(
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = main(["plan", *words])
+    code = main(["plan", "--all", *words])
     said = capsys.readouterr()
     return code, " ".join(said.out.split()), said.err
 

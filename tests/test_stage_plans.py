@@ -15,6 +15,7 @@ from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.plan import Plan
 from wizard.planner import plans
+from wizard.probe.machine import find
 from wizard.problem import ProblemError
 
 
@@ -42,6 +43,26 @@ def test_the_rows_tell_the_stage(shape: str, stage: str, title: str) -> None:
 
     assert plan.spec.method.stage == stage
     assert plan.title.startswith(title)
+
+
+def test_blocks_of_text_are_filled_and_nothing_is_said_of_rows_that_are_cut() -> None:
+    lines = of("text", rows=5000, total_chars=400_000, length_counts=((80, 5000),))
+    known = replace(find("8 H100"), model=lines.model, dataset=lines.dataset)
+    plan = lora(known)
+    assert "nothing is cut" in plan.reasons["max_length"]
+    assert "rows keep their own place" not in plan.reasons["packing"]
+    assert plan.steps is not None
+    assert plan.step_seconds is not None
+    assert plan.run_seconds == pytest.approx(plan.steps * plan.step_seconds), (
+        "all are of one length"
+    )
+
+
+def test_too_few_blocks_are_refused_with_what_would_do() -> None:
+    problem = refusal(of("text", rows=9, total_chars=50_000), fixed(effective_batch_size=16))
+    assert "do not fill one step of 16" in problem.what
+    assert "effective_batch_size=7 or less" in problem.fix
+    assert "a shorter max_length" in problem.fix
 
 
 def test_a_pair_takes_the_memory_of_two_rows() -> None:

@@ -134,17 +134,22 @@ def best(plans: Sequence[Plan]) -> Plan:
 
 
 def _nothing_fits(plans: Sequence[Plan]) -> Problem:
+    from wizard.planner.shortfall import while_loading
     from wizard.wording import gib
 
     refused = [p for plan in plans for p in plan.problems if p.severity == "error"]
     if refused and all(plan.memory.fits for plan in plans):
         return replace(refused[0], exit_code=5)
     nearest = min(plans, key=lambda plan: plan.memory.over_bytes)
+    memory = nearest.memory
+    packed = any(plan.spec.method.method == "qlora" for plan in plans)
+    ways = [*nearest.would_fit, "a smaller model", *(() if packed else ("method=qlora",))]
+    over = f"{gib(memory.over_bytes)} over {memory.over_where}"
+    what = f"nothing fits: the nearest plan, {nearest.title}, is {over}"
+    if while_loading(memory):
+        what = f"nothing can be loaded: the nearest plan, {nearest.title}, is then {over}"
     return Problem(
-        what=f"nothing fits: the nearest plan, {nearest.title}, is "
-        f"{gib(nearest.memory.over_bytes)} over {nearest.memory.over_where}",
-        fix="a shorter max_length, a smaller model or method=qlora needs less",
-        exit_code=5,
+        what=what, fix=f"what needs less, or has more: {'; or '.join(ways)}", exit_code=5
     )
 
 

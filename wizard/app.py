@@ -53,6 +53,7 @@ LEAVE = "Leave tunewright? Answers are kept, and runs go on."
 SWITCH_SECONDS = 0.001
 """A key waits no longer for a thread that plans; Python's own 5 ms add up at every hand-over."""
 LEAVING = ("leave", "stay")
+OF_LAST_RUN = "From your last run."
 
 __all__ = ["TunewrightApp", "Verbs"]
 
@@ -107,6 +108,8 @@ class TunewrightApp(App[Path]):
         self._walk = begin(facts, answers or Answers(), attach)
         self.foreground = False
         """Whether the run that is returned is yet to be started, in the terminal."""
+        self._last: Answers | None = None
+        """What a new run began with, of the run before it."""
         self.watched = attach
         """The run that is looked at."""
 
@@ -157,7 +160,7 @@ class TunewrightApp(App[Path]):
             page.marks, page.given = walk.marks, walk.answers
             page.offline = bool(self._verbs.offline)
             page.typed_before = typed
-            page.notice = _given(skipped(walk, before, step))
+            page.notice = _given(skipped(walk, before, step)) or self._of_last_run(walk, step)
             before = step
             answer = await self.push_screen_wait(page)
             typed = answer.typed if isinstance(answer, Loaded) else ""
@@ -254,7 +257,15 @@ class TunewrightApp(App[Path]):
                 return begin(None, kept)
             case Path():
                 return replace(walk, run=choice)
-        return begin(walk.facts, Answers())
+        self._last = await self._told(self._verbs.last_run)
+        return begin(walk.facts, self._last or Answers())
+
+    def _of_last_run(self, walk: Walk, step: Step) -> str:
+        """What to say of an answer that was filled in and not seen yet."""
+        last, now = self._last or Answers(), walk.answers
+        answers = {Step.MODEL: (last.model, now.model), Step.DATA: (last.data, now.data)}
+        before, here = answers.get(step, (None, None))
+        return OF_LAST_RUN if here and here == before and step not in walk.seen else ""
 
     async def _keep(self, walk: Walk, step: Step) -> None:
         """Keep the answers for the next time, until there is a run of them."""

@@ -27,6 +27,8 @@ WORTH_SAYING = 0.02
 """Corrections below this share change nothing."""
 PLAUSIBLE = (0.2, 5.0)
 """Beyond it something else was measured than was planned."""
+SAME_PREDICTION = 0.02
+"""Runs whose predictions differ by less than this share are of the same plan."""
 PART = "seen in finished runs"
 
 
@@ -46,6 +48,9 @@ class Finished:
     measured_bytes: float | None
     predicted_tokens_per_second: float | None
     measured_tokens_per_second: float | None
+    same: str = ""
+    """What a plan must share with it to take as long: model, batch and length."""
+    measured_step_seconds: float | None = None
 
 
 def learn(root: Path) -> None:
@@ -97,10 +102,11 @@ def _entry(line: str) -> Finished | None:
     texts: dict[str, Any] = {key: said.get(key) for key in ("run", "machine", "family", "setup")}
     if not all(isinstance(text, str) for text in texts.values()):
         return None
+    same = said.get("same")
     numbers: dict[str, Any] = {
-        key: _number(said.get(key)) for key in Finished.__slots__ if key not in texts
+        key: _number(said.get(key)) for key in Finished.__slots__ if key not in (*texts, "same")
     }
-    return Finished(**texts, **numbers)
+    return Finished(**texts, **numbers, same=same if isinstance(same, str) else "")
 
 
 def _finished(folder: Path, key: str) -> Finished | None:
@@ -128,6 +134,8 @@ def _finished(folder: Path, key: str) -> Finished | None:
         or _largest(measured.get("process_memory_peak_bytes")),
         predicted_tokens_per_second=_predicted_speed(plan),
         measured_tokens_per_second=_number(measured.get("tokens_per_second")) if enough else None,
+        same=_same(str(_table(facts, "model").get("name")), spec),
+        measured_step_seconds=_number(measured.get("step_seconds")) if enough else None,
     )
 
 
@@ -174,10 +182,11 @@ def corrected(
     if facts.machine or facts.model is None:
         return tuple(plans)
     devices = [asdict(device) for device in facts.devices]
-    family = str(facts.model.architecture)
+    family, name = str(facts.model.architecture), facts.model.name
     return tuple(
         _corrected(
             plan,
+            name,
             [
                 entry
                 for entry in finished
@@ -189,16 +198,19 @@ def corrected(
     )
 
 
-def _corrected(plan: Plan, finished: Sequence[Finished]) -> Plan:
-    return _with_speed(_with_memory(plan, finished), finished)
+def _corrected(plan: Plan, model: str, finished: Sequence[Finished]) -> Plan:
+    return _with_time(_with_speed(_with_memory(plan, finished), finished), model, finished)
 
 
 def _with_memory(plan: Plan, finished: Sequence[Finished]) -> Plan:
     ratios = _ratios((entry.predicted_bytes, entry.measured_bytes) for entry in finished)
-    if not ratios or abs(statistics.median(ratios) - 1) < WORTH_SAYING:
+    if not ratios:
         return plan
-    ratio, runs = statistics.median(ratios), counted(len(ratios), "run")
-    predicted = plan.memory.device_bytes
+    runs, predicted = counted(len(ratios), "run"), plan.memory.device_bytes
+    # The usual run corrects; what this very plan has measured it may need again.
+    ratio = max(statistics.median(ratios), *_seen(predicted, finished))
+    if abs(ratio - 1) < WORTH_SAYING:
+        return plan
     adjusted = round(predicted * ratio)
     text = f"memory: predicted {gib(predicted)}, adjusted {gib(adjusted)} from {runs} here"
     if adjusted < predicted:
@@ -211,6 +223,17 @@ def _with_memory(plan: Plan, finished: Sequence[Finished]) -> Plan:
     )
     memory = replace(plan.memory, parts=(*plan.memory.parts, part), device_bytes=adjusted)
     return replace(plan, memory=memory, why=(*plan.why, text))
+
+
+def _seen(predicted: float, finished: Sequence[Finished]) -> list[float]:
+    """Measured over predicted memory of runs of which as much was predicted; 0 leads them."""
+    same = [
+        (entry.predicted_bytes, entry.measured_bytes)
+        for entry in finished
+        if entry.predicted_bytes is not None
+        and abs(entry.predicted_bytes - predicted) <= SAME_PREDICTION * predicted
+    ]
+    return [0.0, *_ratios(same)]
 
 
 def _with_speed(plan: Plan, finished: Sequence[Finished]) -> Plan:
@@ -229,7 +252,35 @@ def _with_speed(plan: Plan, finished: Sequence[Finished]) -> Plan:
         plan,
         tokens_per_second=speed * ratio,
         step_seconds=None if seconds is None else seconds / ratio,
+        step_terms=tuple((name, value / ratio) for name, value in plan.step_terms),
+        run_seconds=None if plan.run_seconds is None else plan.run_seconds / ratio,
+        energy_kwh=None if plan.energy_kwh is None else plan.energy_kwh / ratio,
+        cost=None if plan.cost is None else plan.cost / ratio,
         speed_factor=ratio,
+        why=(*plan.why, text),
+    )
+
+
+def _with_time(plan: Plan, model: str, finished: Sequence[Finished]) -> Plan:
+    """The time that the same plan took before, where the rates of the devices are unknown."""
+    if plan.step_seconds is not None:
+        return plan
+    runs = [
+        (entry.measured_step_seconds, entry.measured_tokens_per_second)
+        for entry in finished
+        if entry.same == _same(model, plan.spec)
+    ]
+    steps = [step for step, _ in runs if step]
+    speeds = [speed for _, speed in runs if speed]
+    if not steps or not speeds:
+        return plan
+    step = statistics.median(steps)
+    text = f"speed: not predicted, as measured in {counted(len(steps), 'run')} of this plan here"
+    return replace(
+        plan,
+        step_seconds=step,
+        tokens_per_second=statistics.median(speeds),
+        run_seconds=None if plan.steps is None else plan.steps * step,
         why=(*plan.why, text),
     )
 
@@ -248,6 +299,13 @@ def _machine(devices: Any, spec: Spec) -> str:
         if isinstance(device, dict) and device.get("kind") == kind
     }
     return f"{spec.parallel.num_devices} × {', '.join(sorted(names))}"
+
+
+def _same(model: str, spec: Spec) -> str:
+    """What decides a step's time beside the setup: rows of one length are taken as alike."""
+    training, data = spec.training, spec.data
+    sizes = (training.per_device_train_batch_size, training.gradient_accumulation_steps)
+    return " ".join(map(str, (model, spec.method.stage, *sizes, data.max_length, data.packing)))
 
 
 def _setup(spec: Spec) -> str:

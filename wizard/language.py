@@ -42,7 +42,7 @@ NUMBER = re.compile(r"[-+~]?\d")
 COUNT = re.compile(r"\{0\} [A-Za-z ]+$")
 QUANTITY = re.compile(r"\(?[-+~]?\d[\d,.]*( ?[A-Za-z/%°]+){0,2}\)?")
 IDEOGRAPHS_APART = re.compile("^[\u4e00-\u9fff] [\u4e00-\u9fff]$")
-MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9-]|[A-Za-z0-9%][\u4e00-\u9fff])$")
+MIXED = re.compile("^([\u4e00-\u9fff][A-Za-z0-9/-]|[A-Za-z0-9%][\u4e00-\u9fff])$")
 AND = " and "
 NAME = re.compile(r"--[\w-]+|\w*[_\d]\w*")
 """An option, a setting or a number: what is listed with `and` between."""
@@ -186,6 +186,8 @@ class Catalogue:
         for template in best:
             for values in sorted(template.values(text), key=_joints):
                 known = [self.value(value) for value in values]
+                if values[-1].endswith(".") and not template.literals[-1] and text != core(text):
+                    continue  # the mark behind it is the sentence's
                 if template.counts and not self._is_number(values[0]):
                     continue
                 if not template.weak or all(map(self._is_plain, values)):

@@ -192,6 +192,8 @@ def _inside(folder: Path) -> str:
         files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in SUFFIXES)
     except OSError:
         files = []
+    if len(files) > 1:
+        return f"name each of its {len(files)} data files with a --data of its own, or join them"
     return f"did you mean {files[0]}?" if files else "give a file"
 
 

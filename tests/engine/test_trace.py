@@ -149,6 +149,40 @@ def test_the_simulated_step_is_the_traced_one(
     assert max(found) <= 0.01
 
 
+WIDE = {"hidden_size": 512, "intermediate_size": 1408, "vocab_size": 512, "num_hidden_layers": 4}
+"""Layers that are large beside the head, so that what is gathered of them is the peak."""
+
+
+@pytest.mark.xdist_group("trace")
+@pytest.mark.parametrize(
+    ("family", "method", "ranks", "sizes"),
+    [
+        pytest.param("Llama", "full", 8, {}, marks=pytest.mark.slow),
+        ("Llama", "full", 8, WIDE),
+        ("Llama", "lora", 8, WIDE),
+        pytest.param("Qwen3", "full", 4, {"tie_word_embeddings": True}, marks=pytest.mark.slow),
+        ("Qwen3", "qlora", 4, {}),
+    ],
+)
+def test_the_simulated_share_of_fsdp_is_that_of_torch(
+    family: str, method: str, ranks: int, sizes: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = folder_of(family, tmp_path, **sizes)
+    spec = spec_of({"method": method}, {})
+    shared = {"strategy": "fsdp", "num_devices": ranks}
+    spec = spec.model_copy(update={"parallel": spec.parallel.model_copy(update=shared)})
+    model = read_model(str(folder))
+    shape = shape_of(model)
+    assert shape is not None
+    setup = setup_of(spec, model, shape)
+    assert setup is not None
+    traced = engine.trace.trace(spec, folder)
+    simulated = simulate(setup)
+    step = dict(simulated.moments)["optimizer step"]
+    assert step == pytest.approx(traced["moments"]["optimizer step"], rel=0.02)
+    assert simulated.allocated_peak_bytes == pytest.approx(traced["allocated_peak_bytes"], rel=0.03)
+
+
 @pytest.mark.xdist_group("trace")
 def test_layers_the_simulation_does_not_know_are_traced(tmp_path: Path) -> None:
     folder = folder_of("Olmo2", tmp_path, pad_token_id=0, eos_token_id=0)
@@ -170,8 +204,12 @@ def test_what_cannot_be_traced_is_said_in_one_sentence(tmp_path: Path) -> None:
     shared = spec.model_copy(
         update={"parallel": spec.parallel.model_copy(update={"strategy": "zero3"})}
     )
-    with pytest.raises(ProblemError, match="strategy=zero3 is not traced"):
+    with pytest.raises(ProblemError, match=r"strategy=zero3 is not traced.*DeepSpeed lays"):
         trace(shared, read_model(str(folder)))
+    moved = {"strategy": "fsdp", "num_devices": 2, "offload": "parameters"}
+    there = spec.model_copy(update={"parallel": spec.parallel.model_copy(update=moved)})
+    with pytest.raises(engine.trace.UntraceableError, match="offload=parameters is not traced"):
+        engine.trace.trace(there, folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "none-such"}))
     with pytest.raises(engine.trace.UntraceableError, match="transformers makes no model of it"):

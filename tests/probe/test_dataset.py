@@ -232,6 +232,19 @@ def test_rows_that_are_repeated_are_counted_and_kept(tmp_path: Path) -> None:
     assert told.what.startswith("1 row of the first 3 say"), "memory is bounded"
 
 
+def test_lines_of_a_wrapped_text_are_told_to_be_rows(tmp_path: Path) -> None:
+    paragraph = [f"This is line {n} of a paragraph that somebody wrapped" for n in range(4)]
+    book = [[f"{line} in part {part}." for line in paragraph] for part in range(5)]
+    path = tmp_path / "book.txt"
+    path.write_text("\n\n".join("\n".join(part) for part in book))
+    (told,) = read_dataset(str(path)).warnings
+    assert told.what.startswith("each of the 20 lines is a row of its own, and they look like 5")
+    path.write_text("\n\n".join(" ".join(part) for part in book))
+    assert read_dataset(str(path)).warnings == ()
+    path.write_text("\n".join(line for part in book for line in part))
+    assert read_dataset(str(path)).warnings == (), "a text a line, as texts for training are"
+
+
 def test_a_set_that_gives_no_row_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(lines(CHAT, CHAT))

@@ -18,8 +18,9 @@ import pytest
 from tests.runner.making import facts, plan, spec
 from tests.runner.waiting import until
 from wizard import paths, script
-from wizard.answers import Policy
+from wizard.answers import Answers, Policy
 from wizard.cli import main
+from wizard.commands.verbs import _last_run
 from wizard.plan import Decision
 from wizard.problem import ProblemError
 from wizard.runner import care, process
@@ -233,6 +234,9 @@ def test_a_run_is_exported_as_it_was_also_where_more_is_planned_otherwise_today(
     capsys.readouterr()
     assert main(exported) == 0
     assert capsys.readouterr().out == (paths.runs() / "r" / "run.sh").read_text()
+    last = Answers(model="Qwen/Qwen2.5-0.5B", data=str(data))
+    assert _last_run(paths.runs()) == last, "what a new run begins with"
+    assert _last_run(tmp_path) is None
     data.write_text("".join(json.dumps(row) + "\n" for row in rows * 40))  # another batch, length
     assert main([*exported, "--set", "num_train_epochs=7"]) == 0
     now = capsys.readouterr().out

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from engine.events import encode
+from wizard.dashboard.compared import compared
+from wizard.dashboard.predicted import Predicted
 from wizard.runner import follow, process, streams
+from wizard.runner.compare import _told
 from wizard.runner.folder import find_run, list_runs
 from wizard.runner.follow import Follower
 from wizard.runner.logs import tail
@@ -209,3 +212,17 @@ def test_a_run_of_several_machines_is_seen_whole_from_the_folder_of_any(tmp_path
     assert (other.phase, len(other.ranks)) == ("phase of node-1", 2)
     assert tail(first, 1, 5) == ("said on node-1",)
     assert set(tail(first, "all", 9)) == {f"[node-{n} 0] said on node-{n}" for n in (0, 1)}
+
+
+def test_a_restarted_run_s_numbers_are_of_all_attempts_without_the_time_it_stood() -> None:
+    state = Follower(RECORDED / "restarted").poll()
+    told = _told(state)
+    assert told["steps"] == 30
+    assert told["train_loss_first"] == state.losses[0][1]
+    assert state.updated is not None
+    assert state.started is not None
+    assert 0 < told["seconds"] < state.updated - state.started
+    last = {"train_loss_first": 9.0, "train_loss_last": 9.0, "seconds": 1.0, "steps": 1}
+    shown = {one.name: one.measured for one in compared(state, Predicted(), {"measured": last})}
+    assert shown["first loss"] == state.losses[0][1]
+    assert shown["time"] == told["seconds"]

@@ -97,7 +97,10 @@ def test_e07_stopping_now_leaves_no_process_behind(make: Callable[..., Path]) ->
     state = at_step(folder, 2)
     pids = [int(rank.pid or 0) for rank in state.ranks.values()]
     stop.now(folder)
-    assert ended(folder).exit_code == EXIT_STOPPED
+    state = ended(folder)
+    assert state.exit_code == EXIT_STOPPED
+    assert state.failure is None, "it was asked to"
+    assert [rank.phase for rank in state.ranks.values()] == ["stopped", "stopped"]
     until(lambda: not any(process.start_time(pid) for pid in [*pids, record.pid]))
 
 

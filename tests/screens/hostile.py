@@ -89,7 +89,7 @@ def failed() -> World:
 
 def finish() -> FinishPage:
     verbs = failed().verbs()
-    return FinishPage(RUN, verbs.follow, verbs.run_details, verbs.resume)
+    return FinishPage(RUN, verbs.follow, verbs.run_details, verbs.chat, verbs.resume)
 
 
 def review() -> ReviewPage:

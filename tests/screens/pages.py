@@ -42,7 +42,7 @@ def running() -> Dashboard:
 def ended() -> FinishPage:
     state = values.finished(values.state_after(values.events()))
     verbs = World(run=FollowedRun(state)).verbs()
-    return FinishPage(RUN, verbs.follow, verbs.run_details, verbs.resume)
+    return FinishPage(RUN, verbs.follow, verbs.run_details, verbs.chat, verbs.resume)
 
 
 def review(world: World | None = None, **changes: Any) -> ReviewPage:

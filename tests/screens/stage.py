@@ -77,11 +77,13 @@ class World:
     launched: list[tuple[Path, bool]] = field(default_factory=list)
     edited: list[tuple[Path, int]] = field(default_factory=list)
     stopped: list[tuple[Path, bool]] = field(default_factory=list)
+    chatted: list[Path] = field(default_factory=list)
     resumed: list[Path] = field(default_factory=list)
     logs_read: list[LogOf] = field(default_factory=list)
     frames: tuple[RunState, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
     kept: Answers | None = None
+    last_run: Answers | None = None
     presets: tuple[Preset, ...] = ()
 
     def verbs(self, **changes: Any) -> Verbs:
@@ -110,10 +112,12 @@ class World:
             stop=lambda path, now: self.stopped.append((path, now)),
             resume=self.resume,
             run_details=lambda path: self.details,
+            chat=self.chatted.append,
             read_log=self.read_log,
             replay=lambda path: self.frames,
             keep_picture=self.keep_picture,
             kept_answers=lambda: self.kept,
+            last_run=lambda: self.last_run,
             keep_answers=self.keep,
             machines=values.MACHINES,
             make_export=self.make_export,
@@ -249,7 +253,9 @@ async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
         if condition():
             return
         await pilot.pause(0.02)
-    raise AssertionError(f"still waiting; on screen: {type(pilot.app.screen).__name__}")
+    assert isinstance(pilot.app, TunewrightApp)
+    on_screen = f"{type(pilot.app.screen).__name__}\n{shown(pilot.app)}"
+    raise AssertionError(f"still waiting; on screen: {on_screen}")
 
 
 def shown(app: TunewrightApp) -> str:

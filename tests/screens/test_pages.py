@@ -13,11 +13,12 @@ from textual.widgets import Input
 
 from tests.screens import values
 from tests.screens.pages import PAGES, data, model, plan_page, review
-from tests.screens.stage import RUN, OnePage, World, rest, shown, until
+from tests.screens.stage import RUN, FollowedRun, OnePage, World, rest, shown, until
 from wizard.answers import Answers, Goal
 from wizard.facts import Facts, Model
 from wizard.plan import Decision, Plan
 from wizard.problem import Problem, ProblemError
+from wizard.screens.finish import FinishPage
 from wizard.screens.hardware import HardwarePage
 from wizard.screens.tune import TunePage
 from wizard.steps import Chosen, Machine
@@ -313,3 +314,20 @@ async def test_help_names_every_key_of_the_page() -> None:
     assert "Accept and go on" in help_text
     assert "Quit; a run goes on" in help_text
     assert help_text.count("What this page is about") == 1
+
+
+async def test_c_on_the_finish_page_talks_to_the_model_of_a_run_that_finished() -> None:
+    app = OnePage(PAGES["finish"])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "(c does it here)" in shown(app))
+        await pilot.press("c")
+        problem = await refusal(pilot)
+    assert problem.fix == f"type: tunewright chat {RUN.name}", "no test lends its terminal"
+    world = World(run=FollowedRun(values.state_after(values.events())))
+    verbs = world.verbs()
+    app = OnePage(
+        lambda: FinishPage(RUN, verbs.follow, verbs.run_details, verbs.chat, verbs.resume)
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        assert " c Chat" not in shown(app), "it has no model yet"

@@ -18,11 +18,12 @@ from wizard.app import TunewrightApp
 from wizard.facts import GIB, Facts
 from wizard.plan import MemoryPart, Plan, speeds_unknown
 from wizard.planner import plans as real_plans
+from wizard.planner.ranking import tied
 from wizard.problem import Problem, ProblemError
 from wizard.screens.hardware import HardwarePage
 from wizard.widgets.memory import made_of
 from wizard.widgets.message import MessageLine
-from wizard.widgets.plans import plan_table, tied
+from wizard.widgets.plans import plan_table
 from wizard.widgets.sheet import Sheet
 from wizard.widgets.table import lines
 
@@ -146,13 +147,16 @@ async def test_a_fixed_setting_that_allows_no_plan_is_named_and_can_be_given_bac
 
 def test_plans_as_fast_as_each_other_are_said_to_be_a_tie() -> None:
     slower, quicker, far = (
-        replace(plan, step_seconds=seconds)
-        for plan, seconds in zip(values.PLANS, (1.1, 1.0, 0.5), strict=False)
+        replace(values.PLANS[0], title=title, step_seconds=1.0, run_seconds=seconds)
+        for title, seconds in (("slower", 110.0), ("quicker", 100.0), ("far", 90.0))
     )
     (said,) = tied(slower, (slower, quicker, far))
     assert "times within 12 % are as fast as each other" in said
     assert "up to 10 % quicker" in said
-    assert tied(quicker, (slower, quicker, far)) == []
+    assert "up to 11 %" in tied(quicker, (slower, quicker, far))[0]
+    assert tied(far, (slower, quicker, far)) == []
+    far = replace(far, run_seconds=11.0)
+    assert tied(slower, (slower, quicker, far)) == [], "ten times the quickest's time is no tie"
     assert tied(values.PLANS[0], values.PLANS) == []
 
 

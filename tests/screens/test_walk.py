@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from tests.screens import values
 from tests.screens.pages import RUNS
 from tests.screens.stage import RUN, FollowedRun, World, rest, shown, until
+from wizard.answers import Answers
 from wizard.app import TunewrightApp
 from wizard.dashboard.screen import Dashboard
 from wizard.facts import Dataset
@@ -76,6 +77,24 @@ async def test_n_on_the_start_page_begins_a_new_run_and_escape_leads_back_and_ou
         await pilot.press("enter")
         await pilot.pause()
     assert app.return_value is None
+
+
+async def test_a_new_run_begins_with_model_data_and_columns_of_the_last_one() -> None:
+    columns = {"columns": "instruction=q,output=a"}
+    last = Answers(model=values.MODEL.name, data="/data/train.jsonl", settings=columns)
+    world = World(runs=RUNS, last_run=last)
+    app = TunewrightApp(world.verbs())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: RUN.name in shown(app))
+        await pilot.press("n")
+        for step in (Step.HARDWARE, Step.MODEL, Step.DATA):
+            await reach(pilot, step)
+            await rest(pilot)
+            assert ("From your last run." in shown(app)) == (step is not Step.HARDWARE)
+            await pilot.press("enter")
+        await reach(pilot, Step.PLAN)
+    assert world.kept is not None
+    assert (world.kept.data, world.kept.settings) == (last.data, columns)
 
 
 @pytest.mark.wide

@@ -84,9 +84,10 @@ def spent(plan: Plan) -> str:
     """Time, energy and cost of a run, as far as they are known."""
     if plan.step_seconds is None:
         return ""
-    parts = [
-        f"{duration(plan.step_seconds)} a step of the longest rows, most of it {plan.limited_by}"
-    ]
+    step = duration(plan.step_seconds)
+    parts = [f"{step} a step, as measured here"]
+    if plan.limited_by:
+        parts = [f"{step} a step of the longest rows, most of it {plan.limited_by}"]
     if plan.run_seconds is not None:
         parts.append(f"about {duration(plan.run_seconds)} in all")
     if plan.energy_kwh is not None:
@@ -136,6 +137,7 @@ def fit(plan: Plan) -> str:
         f"{spec.training.per_device_train_batch_size} × "
         f"{spec.training.gradient_accumulation_steps} × {spec.parallel.ranks} "
         f"= {counted(spec.training.effective_batch_size, unit)} a step"
+        f"{', recomputing' if spec.training.gradient_checkpointing else ''}"
     )
     errors = [str(p) for p in plan.problems if p.severity == "error"]
     if plan.fits and plan.host_unknown:
@@ -147,7 +149,10 @@ def fit(plan: Plan) -> str:
         return f"no, {errors[0]}"
     least = "at least " if memory.at_least else ""
     ways = f"; would fit: {'; or '.join(plan.would_fit)}" if plan.would_fit else ""
-    return f"no, {least}{gib(memory.over_bytes)} over {memory.over_where} ({need}){ways}"
+    from wizard.planner.shortfall import while_loading  # loaded by then
+
+    when = while_loading(memory)
+    return f"no, {least}{gib(memory.over_bytes)} over {memory.over_where} ({need}){when}{ways}"
 
 
 def summary(plan: Plan, facts: Facts) -> list[str]:

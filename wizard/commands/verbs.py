@@ -8,12 +8,14 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wizard import api, paths, session
 from wizard.answers import Answers, Preset
+from wizard.commands.terminal import ask
 from wizard.problem import Problem, ProblemError
 from wizard.screens.verbs import DataPreview, Machines, Verbs
 
@@ -75,10 +77,12 @@ def verbs(machine: str | None = None) -> Verbs:
         follow=Follower,
         stop=lambda folder, now: stop.now(folder) if now else stop.request(folder),
         run_details=run_details,
+        chat=chat,
         read_log=lambda folder, rank: tail(folder, rank, LOG_LINES),
         replay=frames,
         keep_picture=keep_new,
         kept_answers=session.load,
+        last_run=lambda: _last_run(root),
         keep_answers=session.save,
         machines=_machines(),
         make_export=lambda chosen, facts, name, target: api.export_chosen(
@@ -177,6 +181,14 @@ def edit(path: Path, line: int) -> None:
         raise ProblemError(Problem(what=what, where=shlex.join(words), fix=fix)) from None
 
 
+def chat(folder: Path) -> None:
+    """Talk to the model of a run in this terminal, as the command does."""
+    done = subprocess.run([sys.executable, "-P", "-m", "wizard", "chat", str(folder)], check=False)
+    if done.returncode:
+        with contextlib.suppress(EOFError, KeyboardInterrupt):
+            ask("Enter goes back to the page. ")  # what went wrong can be read until then
+
+
 def _launch(folder: Path, machine: str | None, *, smoke: bool) -> None:
     from wizard.runner import launch
 
@@ -208,6 +220,34 @@ def _last_files(root: Path) -> tuple[str, dict[str, str]] | None:
     made = [path.parent for path in root.glob("*/run.sh")]
     newest = max(made, key=lambda folder: folder.stat().st_ctime, default=None)
     return None if newest is None else (newest.name, files_of(newest))
+
+
+def _last_run(root: Path) -> Answers | None:
+    """Model, data and columns of the newest run, as far as they are still there."""
+    from engine.rows.sources import sources
+    from wizard.runner.again import answers_of
+
+    made = [path.parent for path in root.glob("*/spec.toml")]
+    newest = max(made, key=lambda folder: folder.stat().st_ctime, default=None)
+    if newest is None:
+        return None
+    try:
+        before = answers_of(newest)
+        read = [str(source.path) for source in sources(before.data or "")]
+        data = before.data if all(map(_there, read)) else None
+        columns = before.settings.get("columns")
+        return Answers(
+            model=before.model if _there(before.model or "") else None,
+            data=data,
+            settings={"columns": columns} if data and columns else {},
+        )
+    except (ProblemError, OSError, ValueError):
+        return None  # a run that cannot be read is told where it is opened
+
+
+def _there(name: str) -> bool:
+    """Whether a name is that of a hub, or a path that leads somewhere."""
+    return not name.startswith("/") or Path(name).exists()
 
 
 def _machines() -> Machines:

@@ -34,6 +34,9 @@ class Measured:
 def compared(state: RunState, plan: Predicted, result: object) -> tuple[Measured, ...]:
     """Predicted and measured, for what was measured; a finished run's own figures win.
 
+    Those are of its last attempt: time and losses, which are the whole run's, come from its events
+    where there are any.
+
     Only what means the same is held against each other: predicted speed counts padding, so does
     its counterpart here; the predicted step is one of the longest rows, so a mean step has none.
     """
@@ -46,11 +49,27 @@ def compared(state: RunState, plan: Predicted, result: object) -> tuple[Measured
         _one("speed", None, speed, wording.speed),
         _one("step", None, step, wording.duration),
         _one("steps", plan.steps, state.step, wording.count),
-        _one("time", None, number(own, "seconds"), wording.duration),
-        _one("first loss", None, number(own, "train_loss_first"), wording.loss),
-        _one("last loss", None, number(own, "train_loss_last"), wording.loss),
+        _one("time", None, whole_seconds(state, own), wording.duration),
+        _one("first loss", None, first_loss(state, own), wording.loss),
+        _one("last loss", None, last_loss(state, own), wording.loss),
     )
     return tuple(one for one in found if one.measured is not None or one.predicted is not None)
+
+
+def whole_seconds(state: RunState, own: Mapping[str, Any]) -> float | None:
+    """Of all attempts; `own` is what the last one measured itself."""
+    seconds = state.running_seconds()
+    return number(own, "seconds") if seconds is None else seconds
+
+
+def first_loss(state: RunState, own: Mapping[str, Any]) -> float | None:
+    """Of the whole run."""
+    return state.losses[0][1] if state.losses else number(own, "train_loss_first")
+
+
+def last_loss(state: RunState, own: Mapping[str, Any]) -> float | None:
+    """Of the whole run."""
+    return state.losses[-1][1] if state.losses else number(own, "train_loss_last")
 
 
 def _one(

@@ -35,13 +35,33 @@ def own_step_seconds(rank: RankState) -> float | None:
     return median(rank.sampled) if len(rank.sampled) >= SLOW_SAMPLES else None
 
 
+def waited_seconds(rank: RankState) -> float | None:
+    """Median of what a rank waited for the others in a step, over the lines that tell its work."""
+    waits = [
+        line.wait_seconds / line.steps for line in rank.recent if line.wait_seconds is not None
+    ]
+    return median(waits) if waits else rank.wait_seconds
+
+
 def slowness(state: RunState) -> dict[int, float]:
-    """Rank → its own work as a multiple of the median of all; without those not known."""
+    """Rank → its own work as a multiple of the median of all; without those not known.
+
+    All end a step together, so who is slow waits least: one that waits longer than the others is
+    not slow, whatever else went into its time.
+    """
     own = {n: s for n, rank in state.ranks.items() if (s := own_step_seconds(rank)) is not None}
     if len(own) < 2:
         return {}
     usual = median(own.values()) if len(own) > 2 else min(own.values())
-    return {n: seconds / usual for n, seconds in own.items()} if usual > 0 else {}
+    shares = {n: seconds / usual for n, seconds in own.items()} if usual > 0 else {}
+    waits = {n: s for n in own if (s := waited_seconds(state.ranks[n])) is not None}
+    return {n: 1.0 if share > 1 and _waits_more(n, waits) else share for n, share in shares.items()}
+
+
+def _waits_more(number: int, waits: Mapping[int, float]) -> bool:
+    """Than half of the other ranks."""
+    others = [seconds for n, seconds in waits.items() if n != number]
+    return number in waits and bool(others) and waits[number] > median(others)
 
 
 def stragglers(state: RunState) -> Iterator[Finding]:

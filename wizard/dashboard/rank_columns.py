@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wizard import wording
-from wizard.dashboard.health_ranks import SLOW_SHARE
+from wizard.dashboard.health_ranks import SLOW_SHARE, waited_seconds
 from wizard.dashboard.state import RankState, RunState
 from wizard.language import said, said_value
 from wizard.widgets.table import GAP, SHORTEST, Column
@@ -124,6 +124,10 @@ def _utilization(rank: RankState) -> str:
     return "" if rank.utilization_percent is None else f"{rank.utilization_percent:.0f}%"
 
 
+def _waited(rank: RankState) -> str:
+    return wording.cell(waited_seconds(rank), 2)
+
+
 def _power(rank: RankState) -> str:
     cap = wording.cell(rank.power_cap_w)
     return wording.cell(rank.power_w) + (f" / {cap}" if cap else "")
@@ -156,7 +160,7 @@ def _all_columns(state: RunState, width: int) -> list[RankColumn]:
         _number("step", lambda r: wording.cell(r.step)),
         _number("s/step", lambda r: wording.cell(r.step_seconds, 2), 0, "seconds of a step"),
         _number("own s", lambda r: wording.cell(r.own_seconds, 2), 120, "its own work in a step"),
-        _number("wait s", lambda r: wording.cell(r.wait_seconds, 2), 70, "waiting for the others"),
+        _number("wait s", _waited, 70, "waiting for the others"),
         _number("tok/s", lambda r: wording.cell(r.tokens_per_second), 0, "tokens a second"),
         _memory_column(state, width),
         _number("util", _utilization, 76, "how busy its device is"),

@@ -258,3 +258,9 @@ class RunState:
             if phase not in ENDINGS:
                 totals[phase] = totals.get(phase, 0.0) + max(end - begun, 0.0)
         return totals
+
+    def running_seconds(self) -> float | None:
+        """Seconds of all attempts up to its newest news, without those in which it stood ended."""
+        if self.updated is None or not self.phases:
+            return None
+        return sum(self.stage_seconds(self.updated).values())

@@ -111,8 +111,8 @@ def _bf16_native(device: Device) -> bool | None:
     return device.bf16_native
 
 
-def decide_data(ledger: Ledger, facts: Facts) -> None:
-    """The settings of the table `data`."""
+def decide_data(ledger: Ledger, facts: Facts, *, plain: bool) -> None:
+    """The settings of the table `data`; `plain` text comes in blocks, of which none is cut."""
     data, model = facts.dataset, facts.model
     assert data is not None
     assert model is not None
@@ -132,8 +132,8 @@ def decide_data(ledger: Ledger, facts: Facts) -> None:
         *_max_length(
             model,
             data,
-            _most_tokens(model, data, template, system),
-            packed=bool(ledger.answers.fixed.get("packing")),
+            longest_tokens(model, data, template, system),
+            filled=_filled(plain=plain, packing=bool(ledger.answers.fixed.get("packing"))),
         ),
     )
     ledger.decide("max_dropped_percent", 1.0, "more bad rows than this point to a wrong file")
@@ -143,10 +143,11 @@ def most_tokens(spec: Spec, facts: Facts) -> int:
     """Tokens the longest row may have, on the safe side of what its tokenizer will say."""
     assert facts.model is not None
     assert facts.dataset is not None
-    return _most_tokens(facts.model, facts.dataset, spec.model.template, spec.data.system)
+    return longest_tokens(facts.model, facts.dataset, spec.model.template, spec.data.system)
 
 
-def _most_tokens(model: Model, data: Dataset, template: str | None, system: str | None) -> int:
+def longest_tokens(model: Model, data: Dataset, template: str | None, system: str | None) -> int:
+    """The same before there is a spec: an estimate from the text of the rows."""
     bytewise = model.vocab_size is not None and model.vocab_size < BYTE_VOCABULARY
     spelt = data.most_turns * SPELT_TURN_TOKENS
     header = HEADER_TOKENS + len((system or "").encode("utf-8"))
@@ -165,17 +166,22 @@ def _cut(data: Dataset) -> str:
     return f"longer rows are cut, about {over:,} of {total:,}"
 
 
-def _max_length(model: Model, data: Dataset, most: int, *, packed: bool) -> tuple[int, str]:
+def _filled(*, plain: bool, packing: bool) -> str:
+    """What rows are joined into, and to which length; empty where each keeps its own."""
+    if plain:
+        return "the length of a block, which text fills to its end: nothing is cut"
+    return "the length of a pack; longer rows are cut" if packing else ""
+
+
+def _max_length(model: Model, data: Dataset, most: int, *, filled: str) -> tuple[int, str]:
     covering = max(LENGTH_STEP, math.ceil(most / LENGTH_STEP) * LENGTH_STEP)
     limits = {
         covering: f"estimated to cover the longest row, {data.longest_row_chars:,} characters",
-        LONGEST_DEFAULT: "the length of a pack; longer rows are cut"
-        if packed
-        else f"{_cut(data)}: memory grows with the longest one",
+        LONGEST_DEFAULT: filled or f"{_cut(data)}: memory grows with the longest one",
     }
     if model.max_positions:
         limits[model.max_positions] = "the most positions this model has"
-    if packed:
+    if filled:
         del limits[covering]
     length = min(limits)
     return length, limits[length]

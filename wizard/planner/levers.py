@@ -34,9 +34,19 @@ OWN_CODE: Mapping[str, str] = {
 """Plug-in → what stands in its place."""
 
 
+IN_BLOCKS = {
+    "packing": "text is packed into full blocks as it is; this would pack rows of questions",
+    "padding_free": "blocks are all of one length: nothing is padded",
+    "group_by_length": "blocks are all of one length",
+}
+"""The same where plain text is learnt."""
+
+
 def decide_levers(ledger: Ledger) -> None:
     """Every setting that is nobody else's to decide."""
-    for name, reason in USUAL.items():
+    in_blocks = ledger.decisions["stage"].value == "pretrain"
+    for name, usual in USUAL.items():
+        reason = IN_BLOCKS.get(name, usual) if in_blocks else usual
         ledger.decide(name, setting_info(name).default, reason)
     for name, reason in OWN_CODE.items():
         ledger.decide(name, None, reason)

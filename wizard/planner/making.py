@@ -29,6 +29,7 @@ from wizard.planner.wording import describe, sharing_reason, title
 from wizard.problem import Problem
 from wizard.wording import counted
 
+USUAL_EPOCHS = 3.0
 CPU_MICRO_BATCH = 4
 """A cap by judgement, not by measurement: larger ones cost memory."""
 
@@ -91,6 +92,10 @@ def _too_few_rows(facts: Facts, answers: Answers, batch: Batch) -> Refusal:
     packed = ", into which its rows are put," if packs else packed
     fill = f"{counted(data.rows, unit)}{packed} {'does' if data.rows == 1 else 'do'} not fill"
     fix = "packing=false, or a shorter max_length, makes more" if packs else ""
+    if not packs:
+        fix = f"on fewer devices, effective_batch_size={data.rows} or less fits"
+        if unit == "block":
+            fix += "; a shorter max_length makes more blocks"
     return _refused(f"{fill} one step of {batch.effective}", data.path, 1, fix=fix, exit_code=4)
 
 
@@ -106,12 +111,13 @@ def _for_cpu(batch: Batch) -> Batch:
 
 def _batch(candidate: Candidate, facts: Facts, answers: Answers, pool: Pool) -> Batch:
     assert facts.dataset is not None
-    epochs = answers.fixed.get("num_train_epochs", 3.0)
+    # More passes over the same rows are no reason for a larger batch, nor are steps for a try.
+    epochs = min(answers.fixed.get("num_train_epochs", USUAL_EPOCHS), USUAL_EPOCHS)
     return solve(
         answers.fixed,
         devices=candidate.ranks,
         devices_fixed=pool.fixed or candidate.strategy == "single",
-        rows=facts.dataset.rows * epochs,  # also with max_steps: a short try is of the same batch
+        rows=facts.dataset.rows * epochs,
     )
 
 
@@ -121,7 +127,7 @@ def _decide(ledger: Ledger, candidate: Candidate, facts: Facts, pool: Pool, batc
     plain = learnt == "pretrain"
     method, strategy = candidate.method, candidate.strategy
     defaults.decide_model(ledger, facts, method, strategy, pool.smallest, plain=plain)
-    defaults.decide_data(ledger, facts)
+    defaults.decide_data(ledger, facts, plain=plain)
     ledger.decide("method", candidate.method, describe(candidate.method))
     recipe.decide_method(ledger, candidate.method, facts)
     stage.decide_stage(ledger, learnt)
@@ -269,7 +275,7 @@ def _plan(ledger: Ledger, spec: Spec, facts: Facts, pool: Pool, batch: Batch, cl
         batch=batch,
         clock=clock,
         rates=clock.rates(spec.parallel.num_devices),
-        goal=answers.goal,
+        least_memory=answers.goal == "least-memory",
         checkpointing=answers.fixed.get("gradient_checkpointing"),
         keeps_optimizer="optim" in answers.fixed,
     )

@@ -12,7 +12,7 @@ from wizard.plan import Alternative, Decision, Plan, speeds_unknown
 from wizard.planner.batch import FEWEST_STEPS
 from wizard.planner.candidates import WAYS, Candidate
 from wizard.planner.recipe import MANY_ROWS
-from wizard.wording import gib, how_to_know_speeds
+from wizard.wording import counted, gib, how_to_know_speeds
 
 FEW_ROWS_ORDER = ("lora", "full", "qlora")
 MANY_ROWS_ORDER = ("full", "lora", "qlora")
@@ -39,11 +39,17 @@ def ranked(plans: Sequence[Plan], facts: Facts, answers: Answers) -> tuple[Plan,
     quickest = min((_rate(plan) for plan in fitting if plan.step_seconds), default=None)
     fitting = sorted(_by_goal(fitting, answers.goal, order), key=lambda plan: plan.host_unknown)
     others = sorted((p for p in plans if not p.fits), key=lambda p: (p.memory.over_bytes, p.title))
-    slower = {id(plan): _times_slower(plan, quickest) for plan in fitting}
+    slower = {id(plan): _slower(plan, fitting, quickest) for plan in fitting}
     guessed = answers.goal == "fastest" and speeds_unknown(fitting)
     told = (_no_order(facts),) if guessed else ()
     return tuple(
-        _explained(plan, plans, facts, slower.get(id(plan), 1.0), told if plan.fits else ())
+        _explained(
+            plan,
+            plans,
+            facts,
+            (*slower.get(id(plan), ()), *tied(plan, fitting)),
+            told if plan.fits else (),
+        )
         for plan in (*fitting, *others)
     )
 
@@ -130,7 +136,7 @@ def _groups(plans: list[Plan], key: Callable[[Plan], tuple[Any, ...]]) -> list[l
 
 
 def _fastest_first(plans: Sequence[Plan]) -> list[Plan]:
-    """The quickest step first; among those as fast as the quickest left, the simplest.
+    """The quickest run first; among those as fast as the quickest left, the simplest.
 
     Where one time is unknown, more devices are taken to be faster, and then the simpler way.
     """
@@ -146,9 +152,42 @@ def _fastest_first(plans: Sequence[Plan]) -> list[Plan]:
 
 
 def _rate(plan: Plan) -> float:
-    """Seconds of a row: batches may differ."""
+    """What times are compared by, the smaller the faster: seconds of the run, as they are shown.
+
+    All plans pass the rows equally often, so their batches may differ. Where steps are fixed, or
+    not known, a larger batch has more rows: it is the seconds of a row.
+    """
     assert plan.step_seconds is not None
-    return plan.step_seconds / plan.spec.training.effective_batch_size
+    training = plan.spec.training
+    if plan.steps is None:
+        return plan.step_seconds / training.effective_batch_size
+    whole = plan.steps * plan.step_seconds if plan.run_seconds is None else plan.run_seconds
+    return whole / training.effective_batch_size if training.max_steps > 0 else whole
+
+
+def tied(plan: Plan, plans: Sequence[Plan]) -> list[str]:
+    """Why it comes before plans that are quicker: times this near are the same.
+
+    Nothing is said of a plan that is far slower than the quickest: other reasons placed it.
+    """
+    if not plan.fits or plan.step_seconds is None:
+        return []
+    rates = [(one, _rate(one)) for one in plans if one.fits and one.step_seconds]
+    mine = _rate(plan)
+    if mine >= NOTABLY * min(rate for _, rate in rates):
+        return []
+    below = {id(one) for one in plans[plans.index(plan) + 1 :]}
+    quicker = [
+        100 * (mine / rate - 1)
+        for one, rate in rates
+        if id(one) in below and rate < mine <= (1 + SAME_TIME) * rate
+    ]
+    if round(max(quicker, default=0)) < 1:
+        return []
+    return [
+        f"a tie: times within {100 * SAME_TIME:.0f} % are as fast as each other, and the simpler "
+        f"way comes first (below: up to {max(quicker):.0f} % quicker)"
+    ]
 
 
 def _by_guess(plan: Plan) -> tuple[Any, ...]:
@@ -178,10 +217,26 @@ def _rounds(plan: Plan) -> int:
     return 0 if kept else 1 + (spec.training.optim == "adamw_bnb_8bit")
 
 
+def _slower(plan: Plan, fitting: Sequence[Plan], quickest: float | None) -> tuple[str, ...]:
+    """How much slower it is than the quickest, and where that one's larger batch is why not it."""
+    times = _times_slower(plan, quickest)
+    if times < NOTABLY:
+        return ()
+    found = f"against: {times:.1f} × the quickest plan's time"
+    first = next(one for one in fitting if one.step_seconds and _rate(one) == quickest)
+    if not _few_steps(first) or _few_steps(plan):
+        return (found,)
+    few, many = counted(first.steps or 0, "step"), counted(plan.steps or 0, "step")
+    return (found, f"for: {many}; the quickest, of a larger batch, has only {few}")
+
+
 def _explained(
-    plan: Plan, plans: Sequence[Plan], facts: Facts, times_slower: float, told: tuple[str, ...]
+    plan: Plan,
+    plans: Sequence[Plan],
+    facts: Facts,
+    compared_by_time: tuple[str, ...],
+    told: tuple[str, ...],
 ) -> Plan:
-    slow = (f"against: {times_slower:.1f} × the quickest plan's time",)
     same = [one for one in plans if one.spec.method.method == plan.spec.method.method]
     others = tuple(_alternative(one, plan) for one in same if one is not plan)
     narrow = _narrow(plan, plans)
@@ -200,9 +255,9 @@ def _explained(
         decisions=tuple(compared(decision) for decision in plan.decisions),
         why=(
             *told,
-            *_for(plan, facts),
+            *_for(plan, facts, least=_is_least(plan, plans)),
             *_against(plan),
-            *(slow if times_slower >= NOTABLY else ()),
+            *compared_by_time,
         ),
     )
 
@@ -259,7 +314,12 @@ def _why_not(other: Plan, plan: Plan) -> str:
     return "fits as well" if simplicity(other) < simplicity(plan) else "no faster, and moves more"
 
 
-def _for(plan: Plan, facts: Facts) -> list[str]:
+def _is_least(plan: Plan, plans: Sequence[Plan]) -> bool:
+    """Whether no other plan needs less of a device."""
+    return all(plan.memory.device_bytes <= one.memory.device_bytes for one in plans)
+
+
+def _for(plan: Plan, facts: Facts, *, least: bool) -> list[str]:
     rows = facts.dataset.rows if facts.dataset else 0
     method, parallel = plan.spec.method.method, plan.spec.parallel
     lines = {
@@ -267,7 +327,9 @@ def _for(plan: Plan, facts: Facts) -> list[str]:
         if rows >= MANY_ROWS
         else "for: nothing limits what it can learn",
         "lora": "for: keeps what the model knows, and the result is a small file",
-        "qlora": "for: the least device memory",
+        "qlora": "for: the least device memory"
+        if least
+        else "for: weights of 4 bits, and the result is a small file",
     }
     found = [lines[method]]
     if parallel.strategy == "ddp":

@@ -11,6 +11,7 @@ from wizard.plan import ON_DISK, Memory, Plan
 from wizard.planner.budgets import DEVICE_SHARE, DISK_SHARE, HOST_SHARE
 from wizard.planner.defaults import LENGTH_STEP
 from wizard.planner.memory import least_bytes
+from wizard.planner.tape.lifetime import LOADING
 from wizard.wording import gib
 
 SHARING = ("zero1", "zero2", "zero3", "fsdp", "layer_split")
@@ -32,6 +33,12 @@ def with_ways_out(plan: Plan, model: Model) -> Plan:
     else:
         ways = _on_devices(plan, model)
     return replace(plan, would_fit=tuple(ways))
+
+
+def while_loading(memory: Memory) -> str:
+    """Said after how much is missing, where the step itself needs less than loading does."""
+    loads = memory.moment == LOADING and memory.over_where == "per rank"
+    return "; while loading, when a rank holds more weights than later" if loads else ""
 
 
 def _on_devices(plan: Plan, model: Model) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from engine import rules
 from engine.spec import Spec
-from wizard.answers import Goal
 from wizard.facts import Model
 from wizard.planner.batch import Batch
 from wizard.planner.budgets import Budget
@@ -68,7 +67,8 @@ class Sizing:
     clock: Clock = field(compare=False)
     rates: Rates | None
     """The clock's for these devices: all that it reads beside the model and a spec."""
-    goal: Goal
+    least_memory: bool
+    """Whether that is the goal; for all others sizes are the same."""
     checkpointing: bool | None
     """As it is fixed; None where it is not."""
     keeps_optimizer: bool
@@ -82,7 +82,7 @@ class Sizing:
 
     def search(self, spec: Spec) -> Sizes:
         """The same, searched for."""
-        if self.goal == "least-memory":
+        if self.least_memory:
             return self._least(spec)
         for optimizer in self._optimizers(spec):
             found = self._fitting(_changed(spec, optim=optimizer))
@@ -185,7 +185,7 @@ class Sizing:
         """Why nothing else than what was chosen; empty when nothing is to be said."""
         if not found.training.gradient_checkpointing:
             return ""
-        if self.goal == "least-memory":
+        if self.least_memory:
             return LEAST
         kept = _changed(found, gradient_checkpointing=False)
         if fits(kept, self.model, self.budget):

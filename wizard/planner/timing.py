@@ -125,6 +125,8 @@ def usual_length(spec: Spec, data: Dataset) -> int:
     grow from the average to the longest of all as rows are added: half of the way for two.
     """
     longest = spec.data.max_length
+    if spec.data.packing or spec.method.stage == "pretrain":  # filled, however short its rows
+        return longest
     if not (data.rows and data.total_chars and data.longest_row_chars):
         return longest
     together = spec.training.per_device_train_batch_size * spec.method.sequences_per_row

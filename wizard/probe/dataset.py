@@ -18,7 +18,7 @@ from wizard import paths
 from wizard.facts import Dataset
 from wizard.probe import hubset
 from wizard.probe.lengths import TURN_TOKENS, Lengths, most_tokens
-from wizard.probe.remarks import Labels, Repeats
+from wizard.probe.remarks import Labels, Repeats, Wrapped
 from wizard.problem import Problem, ProblemError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -70,7 +70,11 @@ def read_dataset(data: str, settings: Mapping[str, Any] | None = None) -> Datase
         total_chars=count.total_chars,
         length_counts=count.lengths.counts(),
         problems=tuple(count.problems),
-        warnings=(*count.labels.warnings(data), *count.repeats.warnings(data)),
+        warnings=(
+            *count.labels.warnings(data),
+            *count.repeats.warnings(data),
+            *count.wrapped.warnings(data),
+        ),
         first_rows=tuple(count.first_rows),
     )
 
@@ -201,6 +205,8 @@ class _Count:
     problems: list[Problem] = field(default_factory=list)
     labels: Labels = field(default_factory=Labels)
     repeats: Repeats = field(default_factory=Repeats)
+    wrapped: Wrapped = field(default_factory=Wrapped)
+    is_text: bool = False
     first_rows: list[Mapping[str, object]] = field(default_factory=list)
 
     def begin(self, data_format: str | None) -> None:
@@ -211,18 +217,22 @@ class _Count:
 
     def open(self, path: Path, *, several: bool) -> None:
         """From here on rows are those of another file."""
-        self.unit = files.file_type(path).unit
+        kind = files.file_type(path)
+        self.unit, self.is_text = kind.unit, kind is files.TEXT
         self.where = f"{path}, " if several else ""
 
     def add(self, numbered: Numbered) -> None:
         """Count a row."""
         line, row = numbered
         try:
-            self._measure(self._texts(row))
+            texts = self._texts(row)
+            self._measure(texts)
         except RowError as error:
             self._drop(line, str(error))
             return
         self.rows += 1
+        if self.is_text:
+            self.wrapped.add(line, sum(map(len, texts)))
         self.renamed_rows += self.reading.applies(row)
         if len(self.first_rows) < KEPT_ROWS and isinstance(row, dict):
             self.first_rows.append(row)

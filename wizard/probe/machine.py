@@ -18,6 +18,8 @@ from wizard.probe.document import from_document, to_document
 from wizard.problem import Problem, ProblemError
 
 COUNT_AND_NAME = re.compile(r"\s*(?:(\d{1,3})\s*[x×*]\s*)?(\S.*?)\s*", re.IGNORECASE)
+COUNT_THEN_NAME = re.compile(r"\s*(\d{1,3})\s+(\S.*?)\s*")
+"""`8 H100`; `24 GB` is a size, so only a name that is known has a count before it."""
 LIMIT_BYTES = 16 * 1024**2
 """A machine with a thousand devices is far below."""
 
@@ -82,7 +84,11 @@ def find(text: str) -> Facts:
         return load(snapshots[_plain(text)])
     if text.endswith(".json") or text.startswith((os.sep, ".", "~")):
         raise _unusable("there is no such file", text)
-    found = COUNT_AND_NAME.fullmatch(text.replace('"', " ").replace("'", " "))
+    plain = text.replace('"', " ").replace("'", " ")
+    spaced = COUNT_THEN_NAME.fullmatch(plain)
+    if spaced is not None and (counted := composed.known_name(spaced[2])) is not None:
+        return composed.compose(int(spaced[1]), counted)
+    found = COUNT_AND_NAME.fullmatch(plain)
     if found is None:
         raise _unusable("names no machine", repr(text))
     name = composed.known_name(found[2])

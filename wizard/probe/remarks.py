@@ -1,4 +1,4 @@
-"""What is odd about rows that can be used: labels that judge nothing, rows that are repeated."""
+"""What is odd about usable rows: labels that judge nothing, repeated rows, wrapped lines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from wizard.problem import Problem
 from wizard.wording import counted
 
 KTO = format_named("kto")
+FEW_PARAGRAPHS = 3
+WRAPPED_CHARS = 200
+"""Lines of wrapped texts are no longer."""
 MOST_REMEMBERED = 1_000_000
 """Different rows of which a hash is kept, some 80 bytes each."""
 
@@ -86,3 +89,35 @@ class Repeats:
             fix="leave them out of the file, unless they are meant to count more",
             severity="warning",
         )
+
+
+@dataclass(kw_only=True, slots=True)
+class Wrapped:
+    """Whether the lines of a text, each of them a row, are pieces of paragraphs."""
+
+    lines: int = 0
+    paragraphs: int = 0
+    """Lines with an empty one before them, or nothing."""
+    longest: int = 0
+    """Characters."""
+    last: int = 0
+
+    def add(self, line: int, chars: int) -> None:
+        """Count a line of text by its number, which leaves out empty ones."""
+        self.paragraphs += line != self.last + 1 or not self.lines
+        self.lines += 1
+        self.longest = max(self.longest, chars)
+        self.last = line
+
+    def warnings(self, data: str) -> Iterator[Problem]:
+        """What will be learnt that hardly anyone wants: where lines end, texts end."""
+        several = self.paragraphs >= FEW_PARAGRAPHS
+        if several and self.lines >= 2 * self.paragraphs and self.longest <= WRAPPED_CHARS:
+            yield Problem(
+                what=f"each of the {self.lines:,} lines is a row of its own, and they look like "
+                f"{self.paragraphs:,} paragraphs that were wrapped: texts that end in "
+                "mid-sentence would be learnt",
+                where=data,
+                fix="put each paragraph in one line, or in JSON Lines as `text`",
+                severity="warning",
+            )

@@ -8,7 +8,7 @@ from typing import Any
 
 from wizard import modelcard, overview, wording
 from wizard.facts import Dataset, Device, Facts, KnownModel, Model
-from wizard.language import foreign, mark, said, said_value
+from wizard.language import foreign, joined, mark, said, said_value
 from wizard.problem import Problem, ProblemError
 from wizard.prompts.talk import Talk
 from wizard.screens.verbs import Verbs
@@ -164,8 +164,9 @@ def _tell_data(found: Dataset, walk: Walk, talk: Talk) -> None:
     from wizard.screens.telling import estimated, summary
 
     model_of_it = walk.facts.model if walk.facts else None
-    parts = [part for part in summary(found, model_of_it).split("   ") if part]
-    talk.say(f"{', '.join([*parts, estimated(found)])}.")
+    parts = [part for part in said(summary(found, model_of_it)).split("   ") if part]
+    told = joined([*parts, said(estimated(found))])
+    talk.say(foreign(told + mark(".")))
     for problem in found.problems:
         talk.refuse(problem)
 

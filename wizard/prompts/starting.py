@@ -98,4 +98,4 @@ def result(folder: Path, verbs: Verbs, talk: Talk) -> None:
     for line in measured_table(state, verbs.run_details(folder)).plain.split("\n"):
         talk.say(" ".join(line.split()))
     if (folder / "model").is_dir():
-        talk.say(f"The model is in {folder / 'model'}.")
+        talk.say(f"The model is in {foreign(folder / 'model')}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wizard.language import foreign, said, said_problem
+from wizard.language import foreign, joined, said, said_problem
 from wizard.problem import Problem
 
 
@@ -69,7 +69,7 @@ class Talk:
         numbers = {str(number) for number in range(1, len(options) + 1)}
         further = [f"{key} {said(what)}" for key, what in (keys or {}).items() if what]
         first = said(f"Choose 1-{len(options)}" if len(options) > 1 else "Choose 1")
-        question = ", ".join([first, *further, said("b to go back")])
+        question = joined([first, *further, said("b to go back")])
         while True:
             chosen = self.ask(question, default, help_text=help_text)
             if chosen in numbers or chosen in (keys or {}):

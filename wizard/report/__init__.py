@@ -104,12 +104,11 @@ def _outcome(state: RunState) -> str:
         word = f"still running: {state.phase or 'starting'}"
     else:
         word = f"{EXIT_MEANING.get(code, 'an unexpected error')} (exit code {code})"
-    seconds = (state.updated or 0.0) - (state.started or 0.0)
-    losses = state.losses
+    losses, seconds = state.losses, state.running_seconds()
     rows = [
         ("outcome", word),
         ("steps", f"{wording.count(state.step)} of {wording.count(state.total_steps)}"),
-        ("time", wording.duration(seconds) if state.started is not None else ""),
+        ("time", wording.duration(seconds) if seconds is not None else ""),
         ("attempts", str(state.attempt + 1)),
         ("tokens seen", "" if state.tokens_seen is None else wording.count(state.tokens_seen)),
     ]

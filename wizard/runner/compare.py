@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wizard.dashboard.state import RunState
 from wizard.runner.again import read_spec, settings_of
 from wizard.runner.folder import read_json, summary
+from wizard.runner.follow import Follower
 
 MEASURED = (
     "steps",
@@ -60,9 +62,34 @@ def compare(first: Path, second: Path) -> Comparison:
 
 
 def _measured(folder: Path) -> dict[str, Any]:
+    """The whole run's own numbers, from its events; what only its end tells is of its last attempt.
+
+    A run that did not end with a result has what its events tell.
+    """
     found = read_json(folder / "result.json").get("measured")
     values: Mapping[str, Any] = found if isinstance(found, dict) else {}
-    return {"state": summary(folder).state, **{key: _largest(values.get(key)) for key in MEASURED}}
+    last = {key: _largest(values.get(key)) for key in MEASURED}
+    told = _told(Follower(folder).poll())
+    whole = ("steps", "train_loss_first", "train_loss_last", "seconds")
+    merged = {
+        key: told.get(key) if last[key] is None or (key in whole and key in told) else last[key]
+        for key in MEASURED
+    }
+    return {"state": summary(folder).state, **merged}
+
+
+def _told(state: RunState) -> dict[str, Any]:
+    """What the events of all attempts tell; without what they do not."""
+    losses = state.losses
+    told = {
+        "steps": state.step,
+        "train_loss_first": losses[0][1] if losses else None,
+        "train_loss_last": losses[-1][1] if losses else None,
+        "tokens_per_second": state.tokens_per_second,
+        "step_seconds": state.step_seconds,
+        "seconds": state.running_seconds(),
+    }
+    return {key: value for key, value in told.items() if value is not None}
 
 
 def _largest(value: Any) -> Any:

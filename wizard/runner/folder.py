@@ -212,7 +212,9 @@ def summary(folder: Path) -> RunSummary:
         folder=folder,
         phase=TESTED
         if code == EXIT_OK and only_tested(folder)
-        else _text(state, "phase") or ("unknown" if started else "not started"),
+        else (alive and _rank_phase(folder, state))
+        or _text(state, "phase")
+        or ("unknown" if started else "not started"),
         exit_code=code,
         alive=alive,
         updated=unix_seconds(state.get("updated")),
@@ -222,6 +224,20 @@ def summary(folder: Path) -> RunSummary:
         rebooted=launch.get("host") == socket.gethostname()
         and launch.get("boot_id") != process.boot_id(),
     )
+
+
+def _rank_phase(folder: Path, state: Mapping[str, Any]) -> str:
+    """What rank 0 does in the stage `training`, which begins before it trains; else nothing."""
+    if _text(state, "phase") != "training":
+        return ""
+    for event in reversed(list(decode_all(_tail(folder / "events" / "rank-00000.jsonl")))):
+        if event.get("attempt") != state.get("attempt"):
+            break
+        if event.get("phase"):
+            return _text(event, "phase")
+        if event.get("kind") in ("step", "train"):
+            return "training"
+    return "starting"
 
 
 def check_started(folder: Path) -> None:

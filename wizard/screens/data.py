@@ -30,8 +30,6 @@ from wizard.widgets.panel import Box, Panel, name_box
 from wizard.widgets.question import Question
 from wizard.widgets.table import Rows
 
-LONGEST_DEFAULT = 2048
-"""Rows are cut there unless a length is fixed, as the planner does."""
 PREVIEW = "tokens"
 MEMORY = "memory"
 
@@ -381,8 +379,8 @@ class DataPage(Page[Data]):
         self._dataset = dataset
         self._heard.forget()
         self._fill_in(self._typed or dataset.path)
-        self.query_one("#sample").focus()
-        self.message.hint(HINT_READ)
+        self.query_one("#sample").focus(scroll_visible=False)  # the numbers above it stay in sight
+        self.message.hint(f"{self.notice} {HINT_READ}".strip())
         self._preview()
         self._show_summary(dataset)
         self._show_sample()
@@ -394,7 +392,7 @@ class DataPage(Page[Data]):
         self._heard.end()
         if self._verbs.preview is None or self._dataset is None:
             return
-        settings = {**self._settings.all, "max_length": self._max_length()}
+        settings = {**self._settings.all, LENGTH: self._settings.cut_length(self._model)}
         child = self._verbs.preview(self._dataset.path, settings)
         self._heard.listen(child)
 
@@ -403,11 +401,6 @@ class DataPage(Page[Data]):
                 self.post_message(self.Said(line, child))
 
         self.ask_beside(listen, lambda _: None, PREVIEW)
-
-    def _max_length(self) -> int:
-        positions = self._model.max_positions if self._model else None
-        default = min(LONGEST_DEFAULT, positions or LONGEST_DEFAULT)
-        return int(self._settings.all.get("max_length") or default)
 
     def _ask_memory(self) -> None:
         dataset, lengths = self._dataset, sorted(self._heard.cuts)
@@ -430,7 +423,13 @@ class DataPage(Page[Data]):
 
     def _show_lengths(self) -> None:
         self.show("#lengths", self._heard.lengths(self._dataset, self.size.width // 2 - 4))
-        self.show("#cuts", self._heard.cuts_table(self._settings.all.get(LENGTH), self._dataset))
+        self.show(
+            "#cuts",
+            self._heard.cuts_table(
+                self._settings.all.get(LENGTH),
+                self._settings.longest_tokens(self._model, self._dataset),
+            ),
+        )
 
     def _show_problems(self) -> None:
         table = self.query_one("#bad", Rows)

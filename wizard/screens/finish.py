@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from engine.events import EXIT_MEANING
+from engine.events import EXIT_MEANING, EXIT_OK
 from wizard import wording
 from wizard.dashboard.against import can_go_on, resume_command
 from wizard.dashboard.compared import compared
@@ -20,6 +20,7 @@ from wizard.dashboard.source import Follower
 from wizard.dashboard.state import RunState
 from wizard.dashboard.words import failure_words
 from wizard.language import said
+from wizard.problem import Problem
 from wizard.steps import Resumed, Step
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Panel
@@ -45,6 +46,13 @@ class FinishPage(Page[Literal["new", "quit"] | Resumed]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Leave", id="page.next", priority=True, tooltip="Leave"),
         Binding(
+            "c",
+            "chat",
+            "Chat",
+            id="finish.chat",
+            tooltip="Talk to the tuned model, in this terminal",
+        ),
+        Binding(
             "g",
             "resume",
             "Resume",
@@ -59,9 +67,16 @@ class FinishPage(Page[Literal["new", "quit"] | Resumed]):
         run: Path,
         follow: Callable[[Path], Follower],
         run_details: Callable[[Path], Mapping[str, Any]],
+        chat: Callable[[Path], None],
         resume: Callable[[Path], None],
     ) -> None:
+        """`chat` talks to the model of a run folder, in the terminal that it is lent.
+
+        `resume` starts a run again from its last checkpoint.
+        """
         super().__init__()
+        self._chat = chat
+        self._trained = False
         self._resume = resume
         self._can_go_on = False
         self._run = run
@@ -82,29 +97,40 @@ class FinishPage(Page[Literal["new", "quit"] | Resumed]):
         """Leave."""
         self.dismiss(QUIT)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is a model to talk to in a run that finished, and to go on with in no such one."""
+        if action == "chat":
+            return self._trained
+        if action == "resume":
+            return self._can_go_on
+        return super().check_action(action, parameters)
+
+    def action_chat(self) -> None:
+        """Lend the terminal to the model."""
+        try:
+            with self.app.suspend():
+                self._chat(self._run)
+        except SuspendNotSupported:
+            what, fix = "this terminal cannot be lent out", f"type: {_chat_command(self._run)}"
+            self.message.refuse(Problem(what=what, fix=fix))
+
     def action_new(self) -> None:
         """Plan a new run."""
         self.dismiss(NEW)
 
     def action_resume(self) -> None:
         """Go on with the run, and look at it."""
+        self.ask(lambda: self._resume(self._run), self._look_at_it, "resuming the run")
 
-        def look(_: None) -> None:
-            self.dismiss(Resumed())
-
-        self.ask(lambda: self._resume(self._run), look, "resuming the run")
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to go on with in a run that is finished."""
-        if action == "resume":
-            return self._can_go_on
-        return super().check_action(action, parameters)
+    def _look_at_it(self, started: None) -> None:
+        self.dismiss(Resumed())
 
     def _read(self) -> tuple[RunState, Mapping[str, Any]]:
         return self._follow(self._run).poll(), self._read_details(self._run)
 
     def _show(self, read: tuple[RunState, Mapping[str, Any]]) -> None:
         state, details = read
+        self._trained = state.exit_code == EXIT_OK
         self._can_go_on = can_go_on(state)
         self.refresh_bindings()
         self.show("#result", _outcome(self._run, state))
@@ -156,9 +182,13 @@ def measured_table(state: RunState, details: Mapping[str, Any]) -> Content:
 
 def _commands(run: Path, state: RunState) -> Content:
     name = shlex.quote(wording.one_line(run.name))
-    if state.exit_code == 0:
-        return pairs((("talk to it", f"tunewright chat {name}"),))
+    if state.exit_code == EXIT_OK:
+        return pairs((("talk to it", f"{_chat_command(run)}   (c does it here)"),))
     rows = [("see it again", f"tunewright watch {name}")]
     if can_go_on(state):
         rows.insert(0, ("go on", f"g, or {resume_command(run)}"))
     return pairs(rows)
+
+
+def _chat_command(run: Path) -> str:
+    return f"tunewright chat {shlex.quote(wording.one_line(run.name))}"

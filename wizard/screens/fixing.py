@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wizard.facts import Dataset
+from wizard.facts import Dataset, Model
 from wizard.screens.telling import OF_ROWS
 from wizard.steps import Data
 
 LENGTH = "max_length"
+LONGEST_DEFAULT = 2048
+"""Rows are cut there unless a length is fixed, as the planner does."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,6 +69,20 @@ class RowSettings:
             return shorter[-1]
         self.give_back(LENGTH)
         return self.all.get(LENGTH)
+
+    def cut_length(self, model: Model | None) -> int:
+        """Tokens at which rows are cut: what is fixed, else the most that the planner takes."""
+        most = model.max_positions if model else None
+        return int(self.all.get(LENGTH) or min(LONGEST_DEFAULT, most or LONGEST_DEFAULT))
+
+    def longest_tokens(self, model: Model | None, dataset: Dataset | None) -> int | None:
+        """Tokens of the longest row as the planner estimates them."""
+        if model is None or dataset is None:
+            return None
+        from wizard.planner.defaults import longest_tokens  # what it needs takes long to load
+
+        now = self.all
+        return longest_tokens(model, dataset, now.get("template"), now.get("system"))
 
     def of_answers(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that were fixed by hand, with what was changed here."""

@@ -22,13 +22,13 @@ ROOMY = 100
 """Cells from which on there is room for whole explanations."""
 
 
-def not_fixed(dataset: Dataset, longest: int, covering: int) -> str:
+def not_fixed(estimated_tokens: int, longest: int, covering: int) -> str:
     """What the planner goes by, and what was counted.
 
     The planner has the estimate alone, so that the command, which counts nothing, plans the same.
     """
     return (
-        f"not fixed: planned from the text, for at most {dataset.longest_row_tokens:,} tokens; "
+        f"not fixed: planned from the text, for at most {estimated_tokens:,} tokens; "
         f"counted: {longest:,}, so c fixes {covering:,}"
     )
 
@@ -121,16 +121,16 @@ class Heard:
             rows.append(f"{told.rows:,} rows so far ...")
         return "\n".join(rows) or estimated(dataset)
 
-    def cuts_table(self, chosen: int | None, dataset: Dataset | None) -> str:
+    def cuts_table(self, chosen: int | None, estimated_tokens: int | None) -> str:
         """What each max_length would cut, and its memory; what is planned where none is fixed."""
         cuts = self.cuts
         if not cuts:
             return ""
         table = sample.cuts_table(cuts, self._told.rows, self.memory, chosen)
-        if chosen is not None or self.report is None or dataset is None:
+        if chosen is not None or self.report is None or estimated_tokens is None:
             return table
         longest = int(self.report["whole_lengths"].get("max", 0))
-        return "\n".join([table, said(not_fixed(dataset, longest, max(cuts)))])
+        return "\n".join([table, said(not_fixed(estimated_tokens, longest, max(cuts)))])
 
     def wrong(self, dataset: Dataset | None) -> list[str]:
         """What is wrong with rows, a line each."""

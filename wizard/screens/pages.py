@@ -45,7 +45,7 @@ def page_for(step: Step, walk: Walk, verbs: Verbs, look: Look) -> Page[Any]:
             from wizard.screens.finish import FinishPage
 
             assert walk.run is not None, "a run is finished after it was started"
-            return FinishPage(walk.run, verbs.follow, verbs.run_details, verbs.resume)
+            return FinishPage(walk.run, verbs.follow, verbs.run_details, verbs.chat, verbs.resume)
 
 
 def _page_about_facts(step: Step, walk: Walk, verbs: Verbs) -> Page[Any]:

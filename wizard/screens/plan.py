@@ -43,7 +43,6 @@ from wizard.widgets.plans import (
     explanation,
     plan_table,
     speed_line,
-    tied,
 )
 from wizard.widgets.sheet import Sheet
 from wizard.widgets.table import Rows, Table, counted
@@ -352,6 +351,7 @@ class PlanPage(Page[Chosen]):
             f"batch: {training.per_device_train_batch_size} × "
             f"{training.gradient_accumulation_steps} × {counted(devices, 'device')} = "
             f"{training.effective_batch_size}, {counted(plan.steps, 'step')}"
+            f"{', recomputing' if training.gradient_checkpointing else ''}"
         )
         others = [
             f"{goal}: {'stays' if best == plan.title else best or 'speeds are unknown'}"
@@ -360,7 +360,7 @@ class PlanPage(Page[Chosen]):
         ]
         how = wording.how_to_know_speeds(self._facts.machine)
         ways_out = [f"would fit: {way}" for way in plan.would_fit]
-        told = [*ways_out, *plan.why, batch, speed_line(plan), *tied(plan, self._plans)]
+        told = [*ways_out, *plan.why, batch, speed_line(plan)]
         if plan.tokens_per_second is None:
             told.append(f"speeds: {how}")
         if others and plan is self._plans[0]:

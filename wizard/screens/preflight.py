@@ -147,7 +147,7 @@ def _data(facts: Facts) -> Iterator[tuple[str, Found]]:
     data = facts.dataset
     if data is None:
         return
-    said = f"{wording.counted(data.rows, 'row')} of {data.path}"
+    said = f"{wording.counted(data.rows, 'row')} in {data.path}"
     if not data.dropped_rows:
         yield "data", said
         return

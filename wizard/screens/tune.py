@@ -118,7 +118,8 @@ class TunePage(Page[Chosen]):
                 for name in self._shown():
                     yield self._field(name)
                 given = self._answers.run_name
-                yield Field(RUN_NAME, "run name", self._suggested_name, "its folder's name", given)
+                why = "you fixed it" if given else "its folder's name"
+                yield Field(RUN_NAME, "run name", self._suggested_name, why, given)
             yield Panel("About", id="about")
         yield Panel("Effect", id="effect")
 

@@ -106,6 +106,8 @@ class Verbs:
     """Ask a run to save and stop; with True, stop its processes now."""
     run_details: Callable[[Path], Mapping[str, Any]]
     """Run folder → {"plan": plan.json, "result": result.json}, each None while there is none."""
+    chat: Callable[[Path], None]
+    """Talks to the model of a run folder, in this terminal, until the user leaves."""
     read_log: Callable[[Path, LogOf], tuple[str, ...]]
     """Run folder and rank (None: the launcher, "all": all ranks) → the last lines of its log."""
     replay: Callable[[Path], tuple[RunState, ...]]
@@ -114,6 +116,8 @@ class Verbs:
     """Name and text → the new file, in the current folder, that holds it."""
     kept_answers: Callable[[], Answers | None]
     """What was answered before the wizard was left; None when there is nothing to go on with."""
+    last_run: Callable[[], Answers | None]
+    """Model, data and columns of the newest run, for a new one to begin with; None without one."""
     keep_answers: Callable[[Answers | None], None]
     """Keep the answers for the next time; None forgets them."""
     machines: Machines

@@ -70,19 +70,29 @@ class OneFrame(Screen[Any]):
             await asyncio.sleep(LOOK_SECONDS if looks else 0)
             if self._on_its_way():
                 looks = 0
-            elif self._layout_required or self._scroll_required:
+            elif self._layout_required or self._scroll_required or self._repaint_required:
                 looks = 0
                 self.call_next(self._on_timer_update)  # lays out; its drawing is this one
-            elif await self.answer():
+            elif self._changes_below() or await self.answer():
                 looks = 0
             else:
                 looks += 1
 
     def _on_its_way(self) -> bool:
-        """Whether a message is queued anywhere on the screen."""
+        """Whether a message is queued anywhere that is seen."""
         return bool(self.app.message_queue_size) or any(
-            node.message_queue_size for node in self.walk_children(with_self=True)
+            node.message_queue_size
+            for screen in (self, *self.app._background_screens)
+            for node in screen.walk_children(with_self=True)
         )
+
+    def _changes_below(self) -> bool:
+        """Whether a screen under this one changed, as by losing the focus; it is told so here."""
+        changed = [screen for screen in self.app._background_screens if screen._dirty_widgets]
+        for screen in changed:
+            screen._on_timer_update()
+            screen._dirty_widgets.clear()
+        return bool(changed)
 
     def _draw(self) -> None:
         if self.app._batch_count:  # what is drawn now would be lost

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -54,6 +55,15 @@ def problem_from(error: BaseException) -> Problem:
     if isinstance(error, ValueError | OSError):
         return Problem(what=str(error))
     return Problem(what=f"{type(error).__name__}: {error}", fix=BUG)
+
+
+def _from_ours(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames of the toolkit that called us: the end is what tells."""
+    while trace is not None and trace.tb_next is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).startswith("wizard."):
+            break
+        trace = trace.tb_next
+    return trace
 
 
 def in_language(bindings: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
@@ -315,7 +325,8 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         """Where in the program the error was raised; never shown by itself."""
         if self._failed is not None:
             problem, error = self._failed
-            raw = wording.many_lines("".join(traceback.format_exception(error)).rstrip())
+            lines = traceback.format_exception(type(error), error, _from_ours(error.__traceback__))
+            raw = wording.many_lines("".join(lines).rstrip())
             code = hashlib.sha256(raw.encode()).hexdigest()[:8]
             title = f"Traceback {code}"
             self.app.push_screen(

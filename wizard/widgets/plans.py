@@ -53,34 +53,6 @@ def speed_line(plan: Plan) -> str:
     )
 
 
-def tied(plan: Plan, plans: Sequence[Plan]) -> list[str]:
-    """Why it comes before plans of its method that are quicker: times this near are the same."""
-    from wizard.planner.ranking import SAME_TIME  # loaded by then
-
-    if not plan.fits or plan.step_seconds is None:
-        return []
-    below = plans[plans.index(plan) + 1 :]
-    quicker = [
-        100 * (_row_seconds(plan) / _row_seconds(other) - 1)
-        for other in below
-        if other.fits
-        and other.step_seconds
-        and _row_seconds(other) < _row_seconds(plan)
-        and _row_seconds(plan) <= (1 + SAME_TIME) * _row_seconds(other)
-    ]
-    if not quicker:
-        return []
-    return [
-        f"a tie: times within {100 * SAME_TIME:.0f} % are as fast as each other, and the simpler "
-        f"way comes first (below: up to {max(quicker):.0f} % quicker)"
-    ]
-
-
-def _row_seconds(plan: Plan) -> float:
-    """Batches may differ."""
-    return (plan.step_seconds or 0.0) / plan.spec.training.effective_batch_size
-
-
 def plan_table(
     plans: Sequence[Plan], width: int
 ) -> tuple[tuple[Column, ...], list[tuple[str, ...]]]:

@@ -13,7 +13,7 @@ from wizard.planner.tape.experts import expert_factors, expert_sizes
 from wizard.planner.tape.layers import matrix_widths
 from wizard.planner.tape.setup import DTYPE_BYTES, Setup
 from wizard.planner.tape.states import States
-from wizard.planner.tape.step import EMBEDDING, HEAD
+from wizard.planner.tape.step import EMBEDDING, HEAD, TOP
 
 MASTER = 4
 """Bytes of a float32 copy of a 16-bit parameter."""
@@ -83,7 +83,7 @@ def gathered(setup: Setup, states: States, region: int, *, backward: bool) -> in
     if setup.strategy == "fsdp1":
         return _gathered_fsdp1(setup, region, backward=backward)
     if setup.strategy == "fsdp2":
-        return _gathered_fsdp2(setup, region, backward=backward)
+        return _gathered_fsdp2(setup, states, region, backward=backward)
     return 0
 
 
@@ -271,14 +271,34 @@ def _gathered_fsdp1(setup: Setup, region: int, *, backward: bool) -> int:
     return root + (2 * unit if region != EMBEDDING else 0)
 
 
-def _gathered_fsdp2(setup: Setup, region: int, *, backward: bool) -> int:
-    """What is gathered exists twice while it is unpacked; head and final norm are one unit."""
-    unit, words = _unit(setup), head_bytes(setup)
-    if not backward:
-        return {EMBEDDING: max(2 * words, 3 * unit), HEAD: 2 * words}.get(region, 3 * unit)
-    if region == HEAD:
-        return words
+def _gathered_fsdp2(setup: Setup, states: States, region: int, *, backward: bool) -> int:
+    """A unit's weights, and what was gathered to unpack them; as traced on `fully_shard`.
+
+    In forward that buffer stays until the next unit is unpacked, in backward the next one is
+    already gathered. Final norm and trained head are one unit; beside an adapter TRL's loss gathers
+    the head itself.
+    """
+    unit, words = _unpacked(setup, states), head_bytes(setup)
     trained = setup.method == "full"
+    if not backward:
+        head = 2 * words if trained else words + unit
+        return {EMBEDDING: max(2 * words, words + 2 * unit), HEAD: head}.get(region, 2 * unit)
+    if region == HEAD:
+        return words + unit
     if region == EMBEDDING:
         return words if trained else 0
-    return (4 if trained else 3) * unit
+    # Float32 gradients of the unit above are on their way.
+    return 2 * unit + (2 * (words if region == TOP else unit) if trained else 0)
+
+
+def _unpacked(setup: Setup, states: States) -> int:
+    """Bytes of one layer as FSDP2 gathers it, with its adapter."""
+    if setup.method == "full":
+        return _unit(setup)
+    return _unit(setup) + states.trainable // setup.block.layers * _computes(setup)
+
+
+def unpacked_fsdp2(setup: Setup, states: States) -> int:
+    """What is gathered while a layer, or the head, is unpacked in forward, and the one before."""
+    unit = _unpacked(setup, states)
+    return max(3 * unit, 2 * head_bytes(setup) + unit)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from wizard.planner.tape.meter import ACTIVATIONS, KINDS
 from wizard.planner.tape.setup import Setup, StepMemory
-from wizard.planner.tape.sharding import Share, gathered, head_bytes, share
+from wizard.planner.tape.sharding import Share, gathered, head_bytes, share, unpacked_fsdp2
 from wizard.planner.tape.states import States, states
 from wizard.planner.tape.step import (
     BACKWARD,
@@ -57,6 +57,8 @@ def _moments(setup: Setup) -> Iterator[tuple[str, Components]]:
     for region in range(REGIONS):
         if recording.peak(region):
             yield _name(region), _components(setup, found, held, recording, region)
+    if setup.strategy == "fsdp2":
+        yield "forward", _unpacking(setup, found, held, recording)
     if setup.strategy == "fsdp2" and setup.method == "full":
         yield "loss", _after_head(setup, found, held, recording)
     yield STEP, _at_step(found, held)
@@ -94,6 +96,13 @@ def _components(
     for kind, size in zip(KINDS, recording.by_kind[region], strict=True):
         components[kind] = components.get(kind, 0) + size
     return components
+
+
+def _unpacking(setup: Setup, found: States, held: Share, recording: Recording) -> Components:
+    """The last layer's weights when they are unpacked, beside what all before it keep."""
+    kept = recording.by_kind[FORWARD + MIDDLE][ACTIVATIONS]
+    now = {"gathered weights": unpacked_fsdp2(setup, found), "gradients": held.early}
+    return {**_held(found, held), **now, KINDS[ACTIVATIONS]: kept}
 
 
 def _after_head(setup: Setup, found: States, held: Share, recording: Recording) -> Components:
