@@ -9,7 +9,8 @@ import pytest
 
 from wizard import session
 from wizard.answers import Answers
-from wizard.commands import keymap
+from wizard.commands import keymap, verbs
+from wizard.dashboard.metrics import columns
 from wizard.problem import ProblemError
 
 ANSWERS = Answers(
@@ -81,3 +82,18 @@ def test_every_key_has_an_id_and_words_about_it() -> None:
     ids = keymap.binding_ids()
     assert {"app.quit", "plan.what-if", "tune.undo", "review.smoke", "hardware.use"} <= ids
     assert json.dumps(sorted(ids))
+
+
+def test_no_file_that_our_own_commands_wrote_is_offered_as_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "renamed.csv").write_text(",".join(columns([])) + "\n", encoding="utf-8")
+    (tmp_path / "probe.json").write_text(json.dumps({"schema": 1}, indent=2), encoding="utf-8")
+    (tmp_path / "run-metrics.parquet").write_bytes(b"PAR1")
+    assert verbs._data_nearby() == ()
+    own = ("rank.csv", "rows.json", "rows.parquet")
+    (tmp_path / own[0]).write_text("kind,t\na,b\n", encoding="utf-8")
+    (tmp_path / own[1]).write_text('[{"text": "schema"}]', encoding="utf-8")
+    (tmp_path / own[2]).write_bytes(b"PAR1")
+    assert sorted(verbs._data_nearby()) == sorted(own)

@@ -171,6 +171,13 @@ def test_before_the_first_step_the_stages_of_the_launch_are_listed() -> None:
     assert lines[1].split() == ["✓", "data", "tokenised", "11", "s"]
 
 
+def test_a_stage_that_has_yet_to_begin_has_no_time() -> None:
+    state = RunState(phase="preparing", phases=(("starting", 100.0), ("preparing", 101.5)))
+    under_way, to_come = (line.split() for line in launch_lines(state, 103.0)[1:3])
+    assert under_way == [">", "preparing", "1.5", "s"]
+    assert to_come == [".", "starting"], "the launcher's own start is not that of the ranks"
+
+
 def test_lines_that_look_like_errors_stay_until_they_are_let_go() -> None:
     log = ["fine", "ValueError: a", "terrorised", "CUDA out of memory", "ValueError: a", "ok"]
     assert error_lines(log, frozenset()) == ["CUDA out of memory", "ValueError: a"]

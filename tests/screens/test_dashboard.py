@@ -11,7 +11,7 @@ from textual.widgets import Static
 from tests.screens import values
 from tests.screens.stage import RUN, FollowedRun, OnePage, World, shown, until
 from wizard.dashboard.against import situation
-from wizard.dashboard.charts import thinned, whole_ticks
+from wizard.dashboard.charts import METRICS, thinned, too_few, whole_ticks
 from wizard.dashboard.log import last_events
 from wizard.dashboard.now import against_plan
 from wizard.dashboard.predicted import predicted
@@ -274,3 +274,8 @@ def test_a_chart_has_no_more_points_than_columns_and_keeps_the_last() -> None:
 def test_ticks_are_whole_and_different_steps() -> None:
     assert whole_ticks(1, 3) == [1, 2, 3]
     assert whole_ticks(0, 100) == [0, 25, 50, 75, 100]
+
+
+def test_a_single_value_is_told_where_its_curve_will_be() -> None:
+    assert too_few(METRICS[0], []) == "No loss yet."
+    assert too_few(METRICS[0], [(1, 5.25)]) == "loss 5.2500 at step 1; a curve needs two values."

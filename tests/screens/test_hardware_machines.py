@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.fakes.machines import machine
 from tests.screens import machines, values
 from tests.screens.stage import OnePage, rest, shown, until
 from tests.tiers import spread
@@ -80,3 +81,16 @@ async def test_what_does_not_fit_is_reached_with_the_arrow_keys() -> None:
         await pilot.press(*["down"] * 30)
         await pilot.pause()
         assert "bitsandbytes" in shown(app)
+
+
+async def test_only_a_machine_with_devices_to_skip_speaks_of_skipping_them() -> None:
+    cpu = machine("cpu")
+    plain = HardwarePage(lambda say: cpu, cpu)
+    devices = HardwarePage(lambda say: values.MACHINE, values.MACHINE)
+    for page, some in ((plain, False), (devices, True)):
+        app = OnePage(lambda page=page: page)  # type: ignore[misc]
+        async with app.run_test(size=(100, 40)) as pilot:
+            await rest(pilot)
+            assert ("Space skips" in shown(app)) is some
+            assert ("[x]" in page.help_text()) is some
+            assert ("space" in page.active_bindings) is some

@@ -27,6 +27,20 @@ from wizard.widgets.memory import best_fit
 KNOWN = World(known=values.KNOWN)
 
 
+async def test_what_was_wrong_with_a_name_is_not_told_of_another() -> None:
+    app = OnePage(lambda: model(World(), name=None, model=None, suggested="/cache/demo"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press(*"nowhere")
+        await pilot.pause()
+        assert "Enter takes the demo's model" not in shown(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: "no such model" in shown(app))
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: "no such model" not in shown(app))
+        assert app.screen.query_one(Input).value == "/cache/demo"
+
+
 async def test_a_question_mark_typed_first_is_help_and_wipes_no_name() -> None:
     app = OnePage(model)
     async with app.run_test(size=(80, 24)) as pilot:

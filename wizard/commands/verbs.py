@@ -160,7 +160,8 @@ def _is_ours(path: Path) -> bool:
 
     if path.suffix == ".parquet":
         return path.stem.endswith("-metrics")
-    with path.open("rb") as file:
+    begin = ""
+    with contextlib.suppress(OSError), path.open("rb") as file:
         begin = file.read(FIRST_BYTES).decode("utf-8", "replace")
     table = begin.startswith(",".join((*WHERE, *MEASURED[:2])))
     return table or re.match(r'\{\s*"schema"\s*:', begin) is not None
@@ -193,7 +194,10 @@ def _launch(folder: Path, machine: str | None, *, smoke: bool) -> None:
 
     if machine:
         raise ProblemError(api.elsewhere(machine))
-    launch.start(folder, *(["--smoke"] if smoke else []))
+    if smoke:  # of whose end nobody is told elsewhere
+        launch.start(folder, "--smoke")
+    else:
+        api.start(folder)
 
 
 def _resume(folder: Path, machine: str | None) -> None:

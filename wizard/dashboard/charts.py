@@ -75,7 +75,7 @@ def whole_ticks(first: int, last: int, most: int = 5) -> list[int]:
     return sorted({round(first + (last - first) * part / parts) for part in range(most)})
 
 
-def _too_few(metric: Metric, curve: Sequence[Point]) -> str:
+def too_few(metric: Metric, curve: Sequence[Point]) -> str:
     """What stands where a curve has no two points."""
     if not curve:
         return f"No {metric.name} yet."
@@ -113,7 +113,7 @@ class Chart(Vertical):
             else:
                 self._title(metric, "", [])
             words.display = True
-            redraw(words, waiting if launching else said(_too_few(metric, curve)))
+            redraw(words, waiting if launching else said(too_few(metric, curve)))
             if self._plot is not None:
                 self._plot.display = False
             self._drawn = ()

@@ -19,7 +19,7 @@ BINDINGS: list[BindingType] = [
     Binding("escape", "back", show=False, id="page.back",
             tooltip="Out of what was opened last, then leave"),
     _key("s", "stop", "Stop", "Stop the run: asks first", show=True),
-    _key("g", "resume", "Go on", "Go on with the run, from its last checkpoint", show=True),
+    _key("g", "resume", "Resume", "Resume the run from its last checkpoint", show=True),
     _key("l", "log", "Log", "The log alone, or all boxes again", show=True),
     _key("c", "metric", "Chart", "The next curve: loss, lr, grad norm, tok/s, memory", show=True),
     _key("f", "faults", "Faults", "What is wrong, why, and what to do", show=True),

@@ -394,7 +394,6 @@ class Dashboard(Boxes):
         self.ask(lambda: self._source.resume(self._run), self._resumed, "resuming the run")
 
     def _resumed(self, _: None) -> None:
-        self.message.say("It goes on.")
         self._wake.set()
 
     def action_stop(self) -> None:
@@ -406,8 +405,9 @@ class Dashboard(Boxes):
             return
         now = choice == STOP_NOW
         said = "Its processes were told to end." if now else "It saves and stops at the next step."
-        self.ask(
-            lambda: self._source.stop(self._run, now),
-            lambda _: self.message.say(said),
-            "asking the run to stop",
-        )
+
+        def tell(_: None) -> None:
+            if not self._newest.ended:
+                self.message.say(said)
+
+        self.ask(lambda: self._source.stop(self._run, now), tell, "asking the run to stop")

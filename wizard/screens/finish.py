@@ -55,9 +55,9 @@ class FinishPage(Page[Literal["new", "quit"] | Resumed]):
         Binding(
             "g",
             "resume",
-            "Go on",
+            "Resume",
             id="finish.resume",
-            tooltip="Go on with the run, from its last checkpoint",
+            tooltip="Resume the run from its last checkpoint",
         ),
         Binding("n", "new", "New run", id="finish.new", tooltip="Plan a new run"),
     ]

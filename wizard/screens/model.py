@@ -248,8 +248,9 @@ class ModelPage(Page[Model]):
         typed = event.value.strip()
         if self.message.problem is not None and typed != (self._typed or ""):
             self.message.rest()  # it was about another name
-        if self._suggested and not self._given:
-            self.message.hint(self.HINT if typed else SUGGESTED)
+        if self._suggested and self._given in ("", self._suggested):
+            theirs = typed == wording.one_line(self._suggested) if typed else not self._searched
+            self.message.hint(SUGGESTED if theirs else self.HINT)
 
     def _catch_up(self) -> None:
         """List what matches the field; Enter may come before the field's own word of a change."""
