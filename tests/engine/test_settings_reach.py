@@ -265,6 +265,7 @@ ELSEWHERE: Mapping[str, str] = {
     "model": "every run loads it: tests/engine/test_train.py",
     "revision": "tests/engine/test_fetch.py: what is fetched",
     "source": "tests/engine/test_fetch.py: from where",
+    "trust_remote_code": "tests/engine/test_own_code.py: whose code runs",
     "data": "tests/engine/test_sets.py: which rows",
     "data_format": "tests/engine/test_sets.py: how they are read",
     "columns": "tests/engine/test_sets.py: by which names",

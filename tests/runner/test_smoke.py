@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.events import EXIT_OK, decode_all
+from engine.spec import loads
 from tests.runner.following import PATIENCE_SECONDS
 from wizard.runner.folder import is_alive, summary
 
@@ -46,7 +47,8 @@ def test_a_smoke_test_tells_memory_beside_the_plan_and_leaves_the_run_to_be_star
         for event in decode_all(rank.read_bytes())
         if event["kind"] == "step"
     ]
-    rows = written["measured"]["steps"] * 16
+    batch = loads((folder / "spec.toml").read_text()).training.effective_batch_size
+    rows = written["measured"]["steps"] * batch
     assert sum(step["tokens"] for step in steps) > rows * lengths["min"]
     assert not any((folder / name).exists() for name in ("model", "result.json"))
     assert (is_alive(folder), summary(folder).state) == (False, "its smoke test passed")
