@@ -150,11 +150,16 @@ class Termination:
             if self.can_save and not is_urgent(run):
                 self.asked = True
                 return
+            self.over()
             raise RunError(
                 "killed", "ended from outside by SIGTERM, as torchrun does when a rank is lost"
             )
 
         signal.signal(signal.SIGTERM, stop)
+
+    def over(self) -> None:
+        """From here on the rank ends anyway: no signal cuts short what it says of its end."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def is_urgent(run: Path) -> bool:

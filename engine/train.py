@@ -48,10 +48,12 @@ def main() -> int:
     try:
         code = train(options.spec, run, options, report, termination)
     except BaseException as error:
+        termination.over()
         failure = classify(error)
         code = failure.code
         if code == EXIT_COMM and is_urgent(run):  # it, or a rank it waited for, was told to end
             failure, code = None, EXIT_STOPPED
+    termination.over()
     end(run, options, report, failure, code, time.monotonic() - started)
     return code
 
@@ -350,7 +352,8 @@ def end(
             traceback=failure.traceback,
         )
         print(failure.message, failure.traceback, sep="\n", file=sys.stderr)  # noqa: T201
-    report.phase("failed" if failure else "done")
+    ending = "stopped" if code == EXIT_STOPPED else "done"
+    report.phase("failed" if failure else ending)
     report.write(
         "done",
         exit_code=code,

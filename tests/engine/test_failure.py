@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from engine.events import EXIT_OK, FAILURE_EXIT
-from engine.failure import RunError, classify, command, write_exit_file
+from engine.failure import RunError, Termination, classify, command, write_exit_file
 from engine.report import Report
 from engine.spec import SpecError
 
@@ -95,3 +96,14 @@ def test_an_exit_file_that_cannot_be_written_ends_nothing(tmp_path: Path) -> Non
     write_exit_file(tmp_path, attempt=0, rank=0, failure=None, code=0, last="done", step=1)
 
     assert (tmp_path / "exit").read_text() == "in the way"
+
+
+def test_a_second_signal_does_not_cut_short_what_a_rank_says_of_its_end(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        Termination().heed(tmp_path)
+        with pytest.raises(RunError, match="ended from outside by SIGTERM"):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
