@@ -102,7 +102,7 @@ def test_a_stop_during_a_slow_save_loses_nothing_and_the_resumed_run_is_the_same
     assert [event["exit_code"] for event in run.events("done", 1)] == [75]
     (saved,) = run.events("saved")
     assert saved["seconds"] >= 10
-    assert [event["phase"] for event in run.events("phase")][-2:] == ["stopping", "done"]
+    assert [event["phase"] for event in run.events("phase")][-2:] == ["stopping", "stopped"]
     assert not (run.folder / "model").exists()
 
     (run.folder / "stop").unlink()
