@@ -142,8 +142,8 @@ def _nothing_fits(plans: Sequence[Plan]) -> Problem:
         return replace(refused[0], exit_code=5)
     nearest = min(plans, key=lambda plan: plan.memory.over_bytes)
     memory = nearest.memory
-    packed = any(plan.spec.method.method == "qlora" for plan in plans)
-    ways = [*nearest.would_fit, "a smaller model", *(() if packed else ("method=qlora",))]
+    quantized = any(plan.spec.method.method == "qlora" for plan in plans)
+    ways = [*nearest.would_fit, "a smaller model", *(() if quantized else ("method=qlora",))]
     over = f"{gib(memory.over_bytes)} over {memory.over_where}"
     what = f"nothing fits: the nearest plan, {nearest.title}, is {over}"
     if while_loading(memory):

@@ -15,10 +15,7 @@ from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Facts
 from wizard.language import said
 from wizard.problem import Problem, ProblemError
-from wizard.wording import (
-    gib_of,
-    how_to_know_speeds,
-)
+from wizard.wording import gib_of, how_to_know_speeds
 
 if TYPE_CHECKING:
     from wizard.plan import Plan

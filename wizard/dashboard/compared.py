@@ -49,27 +49,16 @@ def compared(state: RunState, plan: Predicted, result: object) -> tuple[Measured
         _one("speed", None, speed, wording.speed),
         _one("step", None, step, wording.duration),
         _one("steps", plan.steps, state.step, wording.count),
-        _one("time", None, whole_seconds(state, own), wording.duration),
-        _one("first loss", None, first_loss(state, own), wording.loss),
-        _one("last loss", None, last_loss(state, own), wording.loss),
+        _one("time", None, _whole(state.running_seconds(), own, "seconds"), wording.duration),
+        _one("first loss", None, _whole(state.first_loss, own, "train_loss_first"), wording.loss),
+        _one("last loss", None, _whole(state.last_loss, own, "train_loss_last"), wording.loss),
     )
     return tuple(one for one in found if one.measured is not None or one.predicted is not None)
 
 
-def whole_seconds(state: RunState, own: Mapping[str, Any]) -> float | None:
-    """Of all attempts; `own` is what the last one measured itself."""
-    seconds = state.running_seconds()
-    return number(own, "seconds") if seconds is None else seconds
-
-
-def first_loss(state: RunState, own: Mapping[str, Any]) -> float | None:
-    """Of the whole run."""
-    return state.losses[0][1] if state.losses else number(own, "train_loss_first")
-
-
-def last_loss(state: RunState, own: Mapping[str, Any]) -> float | None:
-    """Of the whole run."""
-    return state.losses[-1][1] if state.losses else number(own, "train_loss_last")
+def _whole(told: float | None, own: Mapping[str, Any], key: str) -> float | None:
+    """What the events of all attempts tell; else what the last attempt measured itself."""
+    return number(own, key) if told is None else told
 
 
 def _one(

@@ -259,6 +259,16 @@ class RunState:
                 totals[phase] = totals.get(phase, 0.0) + max(end - begun, 0.0)
         return totals
 
+    @property
+    def first_loss(self) -> float | None:
+        """Of all attempts."""
+        return self.losses[0][1] if self.losses else None
+
+    @property
+    def last_loss(self) -> float | None:
+        """Of all attempts; never nan, unlike `loss`."""
+        return self.losses[-1][1] if self.losses else None
+
     def running_seconds(self) -> float | None:
         """Seconds of all attempts up to its newest news, without those in which it stood ended."""
         if self.updated is None or not self.phases:

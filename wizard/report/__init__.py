@@ -104,7 +104,7 @@ def _outcome(state: RunState) -> str:
         word = f"still running: {state.phase or 'starting'}"
     else:
         word = f"{EXIT_MEANING.get(code, 'an unexpected error')} (exit code {code})"
-    losses, seconds = state.losses, state.running_seconds()
+    seconds = state.running_seconds()
     rows = [
         ("outcome", word),
         ("steps", f"{wording.count(state.step)} of {wording.count(state.total_steps)}"),
@@ -112,8 +112,9 @@ def _outcome(state: RunState) -> str:
         ("attempts", str(state.attempt + 1)),
         ("tokens seen", "" if state.tokens_seen is None else wording.count(state.tokens_seen)),
     ]
-    if losses:
-        rows.append(("loss", f"{wording.loss(losses[0][1])} → {wording.loss(losses[-1][1])}"))
+    if state.losses:
+        losses = f"{wording.loss(state.first_loss)} → {wording.loss(state.last_loss)}"
+        rows.append(("loss", losses))
     if state.failure is not None:
         rows.append(("failure", failure_words(state.failure)))
     return _table((), [row for row in rows if row[1]], numeric=False)

@@ -80,11 +80,10 @@ def _measured(folder: Path) -> dict[str, Any]:
 
 def _told(state: RunState) -> dict[str, Any]:
     """What the events of all attempts tell; without what they do not."""
-    losses = state.losses
     told = {
         "steps": state.step,
-        "train_loss_first": losses[0][1] if losses else None,
-        "train_loss_last": losses[-1][1] if losses else None,
+        "train_loss_first": state.first_loss,
+        "train_loss_last": state.last_loss,
         "tokens_per_second": state.tokens_per_second,
         "step_seconds": state.step_seconds,
         "seconds": state.running_seconds(),

@@ -146,7 +146,7 @@ def _outcome(run: Path, state: RunState) -> Content:
         ("run", run.name),
         ("outcome", meaning if code in (None, 0) else f"{meaning} (exit code {code})"),
         ("steps", f"{wording.count(state.step)} of {wording.count(state.total_steps)}"),
-        ("loss", f"{_first_loss(state)} → {wording.loss(state.loss)}"),
+        ("loss", f"{wording.loss(state.first_loss)} → {wording.loss(state.loss)}"),
         ("folder", str(run)),
     ]
     if code == 0:
@@ -154,10 +154,6 @@ def _outcome(run: Path, state: RunState) -> Content:
     if failure is not None:
         rows.append(("failure", failure_words(failure)))
     return pairs(rows)
-
-
-def _first_loss(state: RunState) -> str:
-    return wording.loss(state.losses[0][1] if state.losses else None)
 
 
 def measured_table(state: RunState, details: Mapping[str, Any]) -> Content:
