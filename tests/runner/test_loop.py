@@ -94,6 +94,8 @@ def start(folder: Path, *codes: object, options: tuple[str, ...] = ()) -> subpro
         stdout=subprocess.DEVNULL,
         stderr=(folder / "said").open("wb"),
         start_new_session=True,
+        # Under nohup it is ignored, and bash traps no signal that was ignored when it began.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
 
 
