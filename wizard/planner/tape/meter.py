@@ -24,8 +24,8 @@ class Meter:
     """
 
     __slots__ = (
-        "_kinds_of_regions", "_marks", "_region", "_tops", "backward_ends", "forward_ends", "kind",
-        "kinds", "live", "mark", "sizes", "story", "top",
+        "_kinds_of_regions", "_marks", "_region", "_tops", "backward_ends", "entries", "forward_ends",
+        "kind", "kinds", "live", "mark", "sizes", "story", "top",
     )  # fmt: skip
 
     def __init__(self, kinds_of_regions: Sequence[int]) -> None:
@@ -43,6 +43,8 @@ class Meter:
         self.sizes: list[int] = []
         self.kinds: list[int] = []
         self.story: list[int] = []
+        self.entries: list[list[int]] = [[] for _ in kinds_of_regions]
+        """Region → lengths of the story each time that it was entered."""
         self.forward_ends = 0
         """Length of the story when backward begins."""
         self.backward_ends = 0
@@ -53,6 +55,7 @@ class Meter:
         self._leave()
         self._region = region
         self.kind = self._kinds_of_regions[region]
+        self.entries[region].append(len(self.story))
         self.top, self.mark = self._tops[region], self._marks[region]
         if self.live > self.top:
             self.top, self.mark = self.live, len(self.story)
@@ -68,18 +71,22 @@ class Meter:
     def at_peaks(self) -> list[tuple[int, ...]]:
         """Region → bytes of each kind when the region peaked; they sum to its peak."""
         self._leave()
-        found = [(0,) * len(KINDS)] * len(self._marks)
+        return self.at(self._marks)
+
+    def at(self, lengths: Sequence[int]) -> list[tuple[int, ...]]:
+        """Bytes of each kind when the story had each of these lengths."""
+        found = [(0,) * len(KINDS)] * len(lengths)
         totals = [0] * len(KINDS)
         sizes, kinds, story = self.sizes, self.kinds, self.story
         read = 0
-        for mark, region in sorted((mark, region) for region, mark in enumerate(self._marks)):
-            for event in story[read:mark]:
+        for length, place in sorted((length, place) for place, length in enumerate(lengths)):
+            for event in story[read:length]:
                 if event >= 0:
                     totals[kinds[event]] += sizes[event]
                 else:
                     totals[kinds[~event]] -= sizes[~event]
-            read = mark
-            found[region] = tuple(totals)
+            read = length
+            found[place] = tuple(totals)
         return found
 
 
