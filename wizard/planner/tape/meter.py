@@ -24,8 +24,8 @@ class Meter:
     """
 
     __slots__ = (
-        "_kinds_of_regions", "_marks", "_region", "_tops", "backward_ends", "entries", "forward_ends",
-        "kind", "kinds", "live", "mark", "sizes", "story", "top",
+        "_kinds_of_regions", "_marks", "_region", "_tops", "backward_ends", "entries",
+        "forward_ends", "kind", "kinds", "live", "mark", "sizes", "story", "top",
     )  # fmt: skip
 
     def __init__(self, kinds_of_regions: Sequence[int]) -> None:

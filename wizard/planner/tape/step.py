@@ -137,9 +137,7 @@ def _growth(meter: Meter, period: int) -> tuple[Bytes, ...]:
     """What a further period of layers adds to the peak of each region."""
     forward = [*meter.entries[FORWARD + MIDDLE], *meter.entries[FORWARD + TOP]]
     backward = [*meter.entries[BACKWARD + MIDDLE], *meter.entries[BACKWARD + BOTTOM]]
-    low, high, first, last = meter.at(
-        [forward[0], forward[period], backward[0], backward[period]]
-    )
+    low, high, first, last = meter.at([forward[0], forward[period], backward[0], backward[period]])
     made = tuple(b - a for a, b in zip(low, high, strict=True))
     # Casts are kept until forward ends, though backward may have no use for them.
     kept = tuple(
