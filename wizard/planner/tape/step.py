@@ -128,35 +128,41 @@ Bytes = tuple[int, ...]
 
 @lru_cache(maxsize=4096)
 def _peaks(setup: Setup, period: int) -> tuple[tuple[Bytes, ...], tuple[Bytes, ...]]:
-    """Peak of each region of a shallow model, which models of any depth share, and its growth."""
+    """Peak of each region of a shallow model, which models of any depth share, and its growth.
+
+    That is what a further period of layers adds to it.
+    """
     meter = run(setup)
-    return tuple(meter.at_peaks()), _growth(meter, period)
-
-
-def _growth(meter: Meter, period: int) -> tuple[Bytes, ...]:
-    """What a further period of layers adds to the peak of each region."""
-    forward = [*meter.entries[FORWARD + MIDDLE], *meter.entries[FORWARD + TOP]]
-    backward = [*meter.entries[BACKWARD + MIDDLE], *meter.entries[BACKWARD + BOTTOM]]
-    low, high, first, last = meter.at([forward[0], forward[period], backward[0], backward[period]])
-    made = tuple(b - a for a, b in zip(low, high, strict=True))
+    forward = _middle(meter, FORWARD, TOP, period)
+    backward = _middle(meter, BACKWARD, BOTTOM, period)
+    *peaks, low, high, first, last = meter.at([*meter.peaks(), *forward, *backward])
+    none = (0,) * len(low)
+    made = _less(high, low)
     # Casts are kept until forward ends, though backward may have no use for them.
-    kept = tuple(
-        a - b for a, b in zip(made, _let_go(meter, forward[0], forward[period]), strict=True)
-    )
-    left = tuple(a + b - c for a, b, c in zip(kept, last, first, strict=True))
-    none = (0,) * len(made)
+    kept = _less(made, _let_go(meter, *forward))
+    left = _less(kept, _less(first, last))
     # Of equal layers the one peaks that has most around it: layers not yet gone back through, or
     # gradients of those that are.
     most = max(kept, left, key=sum)
     growth = (none, none, *[made] * 3, *[kept] * 5, left, left, most, kept, kept)
-    return tuple(
-        each if entered else none for each, entered in zip(growth, meter.entries, strict=True)
-    )
+    happens = (each if any(peak) else none for peak, each in zip(peaks, growth, strict=True))
+    return tuple(peaks), tuple(happens)
+
+
+def _middle(meter: Meter, first_region: int, after: int, period: int) -> tuple[int, int]:
+    """Length of the story where a pass enters the middle, and a period of layers later."""
+    inside = meter.entered(first_region + MIDDLE)
+    places = [*inside, *meter.entered(first_region + after)]
+    return places[0], places[period]
+
+
+def _less(a: Bytes, b: Bytes) -> Bytes:
+    return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
 def _let_go(meter: Meter, start: int, end: int) -> Bytes:
     """What was taken in a part of forward and given back between its last layer and backward."""
-    last = meter.entries[FORWARD + HEAD][0]
+    last = meter.entered(FORWARD + HEAD)[0]
     taken = {number for number in meter.story[start:end] if number >= 0}
     found = [0] * len(kinds.KINDS)
     for event in meter.story[last : meter.forward_ends]:
