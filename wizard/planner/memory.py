@@ -58,9 +58,11 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
     case = _case(spec, model)
     if case is None:
         return _unknown_shape(spec, model, budget)
-    least = _least(case, model, budget)
     setup = _simulated_setup(case, model)
-    found = None if case.cpu or least else simulated(spec, model, case.shape)
+    least = bounded(setup) if setup is not None and _is_over(setup, budget) else ()
+    found = None
+    if setup is not None and not least:
+        found = simulated(setup, evaluates=spec.data.evaluates)
     live = least or (_unsimulated(case, model) if found is None else found.parts)
     moment = "" if found is None else found.moment
     live = (*live, *beside(case))
@@ -126,12 +128,6 @@ def _whole_modules(case: Case) -> tuple[MemoryPart, ...]:
     elements = case.shape.head * (1 if case.shape.tied else count)
     text = f"{elements:,} × {WHOLE_MODULE_BYTES} B (float32 copy, gradient, two moments)"
     return (_part("modules trained whole", elements * WHOLE_MODULE_BYTES, text),)
-
-
-def _least(case: Case, model: Model, budget: Budget) -> tuple[MemoryPart, ...]:
-    """The parts of the least a step needs, where they are over the budget; else none."""
-    setup = _simulated_setup(case, model)
-    return bounded(setup) if setup is not None and _is_over(setup, budget) else ()
 
 
 def _simulated_setup(case: Case, model: Model) -> Setup | None:

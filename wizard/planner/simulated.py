@@ -95,11 +95,8 @@ class Simulated:
     """Peak of each moment of a run, in its order: of all, not only of the step."""
 
 
-def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
-    """The simulated step; None where the tape does not know the layers or cannot count them."""
-    setup = setup_of(spec, model, shape)
-    if setup is None:
-        return None
+def simulated(setup: Setup, *, evaluates: bool) -> Simulated | None:
+    """The simulated step, and an evaluation where there are any; None where the tape cannot."""
     try:
         memory = simulate(setup)
     except UnknownStepError:
@@ -110,7 +107,7 @@ def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
         for name, size in memory.components
     )
     moments = [(LOADING, loading(setup)), *memory.moments]
-    if spec.data.evaluates:
+    if evaluates:
         moments.append((EVALUATION, evaluation(setup)))
     moments.append((SAVING, saving(setup)))
     return Simulated(parts=parts, moment=memory.moment, moments=tuple(moments))
