@@ -8,7 +8,7 @@ from wizard.planner.tape.layers import other_bytes
 from wizard.planner.tape.operations import HALF
 from wizard.planner.tape.setup import MATRICES, Setup
 from wizard.planner.tape.sharding import gathered, share
-from wizard.planner.tape.states import states
+from wizard.planner.tape.states import inputs, states
 from wizard.planner.tape.step import HEAD
 
 
@@ -28,7 +28,7 @@ def least_parts(setup: Setup) -> tuple[tuple[str, int], ...]:
         ("optimizer", held.optimizer),
         ("reference model", held.reference),
         ("gradient buckets", held.buckets),
-        ("inputs", found.inputs),
+        ("inputs", inputs(setup)),
     )
     forward = (
         ("gradients", held.early),
