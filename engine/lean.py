@@ -1,14 +1,32 @@
-"""Lean: large libraries that a process has no use for are not loaded in it."""
+"""Lean: large libraries that a process has no use for are not loaded, and the others faster."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from engine.record import read_json
 from engine.rules import BITSANDBYTES
-from engine.spec import Spec
+from engine.spec import ZERO_STAGES, Spec
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """While libraries are loaded nobody looks for garbage, nor later among what they brought.
+
+    Each look goes through all there is, which takes a quarter of the time to load TRL, and finds
+    next to nothing.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def leave_out(name: str) -> None:
@@ -29,7 +47,8 @@ def only_tokenizers() -> None:
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # that there is no torch
     leave_out("torch")
     try:
-        from transformers import AutoTokenizer  # noqa: F401
+        with loading():
+            from transformers import AutoTokenizer  # noqa: F401
     finally:
         del sys.modules["torch"]
 
@@ -40,11 +59,15 @@ def runs_own_code(spec: Spec) -> bool:
 
 
 def only_what_trains(spec: Spec, model: Path) -> None:
-    """Leave bitsandbytes out, which loads torch's compiler, of a run without its formats."""
+    """Leave out bitsandbytes, which loads torch's compiler, and DeepSpeed of a run without them."""
+    if runs_own_code(spec):
+        return
+    if spec.parallel.strategy not in ZERO_STAGES:
+        leave_out("deepspeed")
     quantized = spec.method.method == "qlora" or "quantization_config" in read_json(
         model / "config.json"
     )
     # TRL's offloading looks whether it was loaded, not whether it is there.
     asked = spec.training.optim in BITSANDBYTES or spec.training.activation_offloading
-    if not (quantized or asked or runs_own_code(spec)):
+    if not (quantized or asked):
         leave_out("bitsandbytes")
