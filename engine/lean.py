@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.record import read_json
-from engine.rules import BITSANDBYTES
-from engine.spec import ZERO_STAGES, Spec
+
+if TYPE_CHECKING:
+    from engine.spec import Spec
 
 
 @contextmanager
@@ -60,6 +62,9 @@ def runs_own_code(spec: Spec) -> bool:
 
 def only_what_trains(spec: Spec, model: Path) -> None:
     """Leave out bitsandbytes, which loads torch's compiler, and DeepSpeed of a run without them."""
+    from engine.rules import BITSANDBYTES
+    from engine.spec import ZERO_STAGES
+
     if runs_own_code(spec):
         return
     if spec.parallel.strategy not in ZERO_STAGES:
