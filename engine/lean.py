@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.record import read_json
 
@@ -31,6 +31,29 @@ def loading() -> Iterator[None]:
         gc.enable()
 
 
+def load_transformers() -> None:
+    """Load transformers, which looks through all its model files for names once, not twice.
+
+    It does so for itself and for `transformers.models`, under two names of one folder, and keeps
+    less in mind than it finds.
+    """
+    from transformers.utils import import_utils
+
+    look: Any = getattr(import_utils, "create_import_structure_from_path", None)
+    if look is None:
+        return
+
+    def look_once(path: str | Path) -> Any:
+        file = Path(path)
+        return look(file.parent if file.suffix == ".py" else file)
+
+    import_utils.create_import_structure_from_path = look_once
+    try:
+        import transformers.models  # noqa: F401
+    finally:
+        import_utils.create_import_structure_from_path = look
+
+
 def leave_out(name: str) -> None:
     """Make a library one that is not installed, for this process and those it forks.
 
@@ -50,6 +73,7 @@ def only_tokenizers() -> None:
     leave_out("torch")
     try:
         with loading():
+            load_transformers()
             from transformers import AutoTokenizer  # noqa: F401
     finally:
         del sys.modules["torch"]

@@ -97,6 +97,7 @@ def train(
     )
 
     with lean.loading():
+        lean.load_transformers()
         from engine import adapter, arrange, outcome, plugins, save, schedule, shard, trackers
         from engine.measure import StepMeter
         from engine.recipes import recipe
