@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -16,6 +17,24 @@ from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import name_box, redraw
 
 MORE = "Up, Down and Page Down show the rest; Esc closes"
+
+
+class Prose(Static):
+    """A long text, which is not wrapped anew each time that the toolkit asks how high it is."""
+
+    def __init__(self, content: Content) -> None:
+        super().__init__(content, markup=False)
+        self._measured: tuple[object, dict[int, int]] = (content, {})
+        """The text, and width → how many lines it has; a box is measured with a scrollbar too."""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Lines of the text at a width."""
+        if self._measured[0] is not self.content:
+            self._measured = (self.content, {})
+        known = self._measured[1]
+        if width not in known:
+            known[width] = super().get_content_height(container, viewport, width)
+        return known[width]
 
 
 class Sheet(ModalScreen[None], OneFrame):
@@ -44,7 +63,7 @@ class Sheet(ModalScreen[None], OneFrame):
     def compose(self) -> ComposeResult:
         """One box."""
         with VerticalScroll():
-            yield Static(markup=False)
+            yield Prose(self._text())
 
     def on_mount(self) -> None:
         """What came while the box was being made."""
@@ -61,9 +80,12 @@ class Sheet(ModalScreen[None], OneFrame):
             self._draw_text()
 
     def _draw_text(self) -> None:
-        shown = said(self._content) if isinstance(self._content, str) else self._content
-        redraw(self.query_one(Static), shown)
+        redraw(self.query_one(Prose), self._text())
         self.call_after_refresh(self._tell_more)
+
+    def _text(self) -> Content:
+        content = self._content
+        return Content(said(content)) if isinstance(content, str) else content
 
     def _tell_more(self) -> None:
         """Say at the lower edge which keys show the rest, where there is more."""
