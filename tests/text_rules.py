@@ -7,7 +7,8 @@ import re
 WRITERS = ("wizard/script.py", "wizard/formats/", "wizard/report/plots.py")
 """They write files: of these only what they tell a person."""
 TOLD_BY = frozenset(
-    {"Problem", "ProblemError", "SpecError", "ValueError", "error", "warning", "note"}
+    {"Problem", "ProblemError", "SpecError", "ValueError", "_RefusedError", "error", "note"}
+    | {"warning"}
 )
 NOT_FOR_PEOPLE = ("wizard/probe/nvml_calls.py", "wizard/widgets/theme.py")
 
@@ -114,6 +115,16 @@ SHORT = ("line {0}", "row {0}", "at least {0}", "or {0}", "Full {0}")
 """Texts put together where they are not read as one."""
 TITLES = ("error",)
 """Titles of columns that elsewhere are another word."""
+PLACES = (
+    *("memory", "processors", "container", "packages", "links", "host", "software", "disks"),
+    *("folders", "all-reduce", "all ranks", "runs here", "NVIDIA driver", "operating system"),
+    *("composed machine", "test of the links", "preset {0}", "{0} of the preset {1}"),
+    *("{0} (preset {1})", "eval_data, {0}", "{0}, line {1}", "{0}, row {1}", "runs on {0}"),
+    *("{0} (runs)", "{0} (cache)", "card {0}", "NPU {0}, chip {1}"),
+    *("ranks {0} and {1}", "devices {0} and {1}", "device {0} ({1})", "device {0}", "devices {0}"),
+    *("{0} at http{1}", "{0} (hub cache)", "{0} (tmp)"),
+)
+"""Where a problem is, as far as that is in words of ours."""
 _NOUNS = """
 row step device rank checkpoint setting token warning layer file pack run
 """

@@ -29,6 +29,7 @@ from tests.text_rules import (
     NOT_FOR_PEOPLE,
     NOUNS,
     OF_LIBRARIES,
+    PLACES,
     PLURAL,
     READS,
     SHORT,
@@ -41,7 +42,7 @@ from tests.text_rules import (
     WORD_LISTS,
     WRITERS,
 )
-from wizard.language import CATALOGUES, EDGES, FRAGMENT, TITLE, languages
+from wizard.language import CATALOGUES, EDGES, FRAGMENT, PLACE_OF, TITLE, languages
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = CATALOGUES / "tunewright.pot"
@@ -69,6 +70,8 @@ def texts() -> list[Text]:
         keep(word, "tests/texts.py", context=FRAGMENT)
     for word in TITLES:
         found[f"{TITLE}\4{word}"] = Text(word, {"tests/texts.py"}, context=TITLE)
+    for place in PLACES:
+        found[f"{PLACE_OF}\4{place}"] = Text(place, {"tests/texts.py"}, context=PLACE_OF)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
     for english in SHORT:

@@ -42,7 +42,7 @@ from wizard.steps import (
     skipped,
 )
 from wizard.widgets.aside import aside
-from wizard.widgets.page import Page
+from wizard.widgets.page import Page, problem_from
 from wizard.widgets.question import Question
 from wizard.widgets.terminal import patient
 from wizard.widgets.theme import CALM
@@ -283,9 +283,7 @@ class TunewrightApp(App[Path]):
         try:
             return await aside(call)
         except (ProblemError, OSError) as error:
-            told = (
-                said_problem(error.problem) if isinstance(error, ProblemError) else said(str(error))
-            )
+            told = said_problem(problem_from(error))
             self.notify(told, severity="warning", markup=False)
             return None
 

@@ -29,6 +29,8 @@ FRAGMENT = "fragment"
 """Context of a word that is a word of ours wherever it stands for a whole value."""
 MOST_PIECES = 121
 TITLE = "title"
+PLACE_OF = "place"
+"""Context of what a problem says of where it is, in words of ours; all else there is a name."""
 LONGEST = 2000
 """Characters of a line that is compared with texts that hold values."""
 HEAD = 8
@@ -49,9 +51,11 @@ NAME = re.compile(r"--[\w-]+|\w*[_\d]\w*")
 BEGIN, END = "\ufdd0", "\ufdd1"
 """Around what is foreign: no characters, and in no text."""
 MARKED = re.compile(f"[{BEGIN}{END}]")
-FOREIGN = re.compile(f"{BEGIN}([^{BEGIN}{END}]*){END}")
+FOREIGN = re.compile(f"{BEGIN}([^{BEGIN}{END}]*){END}|(“[^“”{BEGIN}{END}]*(?:”|$))")
+"""Marked, or in quotes; `engine.theirs` quotes. The end of what is quoted may have been cut off."""
 HIDDEN = re.compile(rf"{BEGIN}(\d+){END}")
 PROSE = re.compile(r"[a-z]{2,}")
+PATHS = ("/", "~/", "./", "../")
 WORDS_APART = re.compile(r"\s\S")
 JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[A-Za-z)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
 """What joins texts."""
@@ -113,6 +117,7 @@ class Catalogue:
         self.fragments: set[str] = set()
         self.titles: dict[str, str] = {}
         """Titles of columns that are another word elsewhere."""
+        self.places: list[tuple[re.Pattern[str], str]] = []
         self.marks: dict[str, str] = {}
         """Punctuation between texts, as the language writes it."""
         templates: list[tuple[str, Template]] = []
@@ -125,6 +130,9 @@ class Catalogue:
             translated = entry.msgstr or entry.msgstr_plural.get(0, "")
             for english in filter(None, (entry.msgid, entry.msgid_plural)):
                 if not translated:
+                    continue
+                if entry.msgctxt == PLACE_OF:
+                    self.places.append((_pattern(english), translated))
                     continue
                 if PLACE.search(english):
                     counts = bool(entry.msgid_plural and COUNT.match(english))
@@ -235,6 +243,13 @@ class Catalogue:
             return (self._listed(value) or self._as_one(value)) is not None
         return True
 
+    def place(self, text: str) -> str:
+        """Where a problem is: words of ours around a name, which may be any and stays."""
+        for pattern, translated in self.places:
+            if found := pattern.fullmatch(text):
+                return _filled(translated, [self.place(value) for value in found.groups()])
+        return text
+
     def mark(self, mark: str) -> str:
         """Punctuation between texts, as the language writes it."""
         return self.marks.get(mark, mark)
@@ -273,6 +288,11 @@ def _template(english: str, translated: str, *, counts: bool) -> Template:
     return Template(literals=literals, said=translated, weak=weak, counts=counts)
 
 
+def _pattern(english: str) -> re.Pattern[str]:
+    """What a text with values matches; its values are numbered in its order."""
+    return re.compile("(.+)".join(map(re.escape, PLACE.split(english)[::2])), re.DOTALL)
+
+
 def _by_rarest_word(
     templates: Iterable[tuple[str, Template]],
 ) -> Mapping[str, tuple[Template, ...]]:
@@ -298,7 +318,7 @@ def _whole_words(english: str) -> set[str]:
 
 
 def _is_path(text: str) -> bool:
-    return text.startswith(("/", "~/", "./", "../")) and not JOINTS.search(text)
+    return text.startswith(PATHS) and not JOINTS.search(text)
 
 
 def _joints(values: Iterable[str]) -> int:
@@ -364,11 +384,11 @@ def said_value(text: str) -> str:
 
 def _apart(text: str, translated: Callable[[str], str] | None) -> str:
     """A text translated with numbers for what is foreign in it."""
-    if BEGIN not in text:
+    if BEGIN not in text and "“" not in text:
         return translated(text) if translated else text
-    values = FOREIGN.findall(text)
+    values = [marked or quoted for marked, quoted in FOREIGN.findall(text)]
     if translated is None:
-        return FOREIGN.sub(lambda found: found[1], text)
+        return FOREIGN.sub(lambda found: found[1] or found[2] or "", text)
     numbers = iter(range(len(values)))
     hidden = FOREIGN.sub(lambda _: f"{BEGIN}{next(numbers)}{END}", text)
     return _filled(translated(hidden), values, HIDDEN)
@@ -389,7 +409,7 @@ def said_problem(problem: Problem) -> str:
     if _catalogue is None:
         return str(problem)
     colon, begin, end = map(_catalogue.mark, (": ", " (", ")"))
-    place = said(problem.where) if " " in problem.where else problem.where
+    place = _catalogue.place(problem.where)
     where = f"{place}{colon}" if place else ""
     fix = f"{begin}{said(problem.fix)}{end}" if problem.fix else ""
     return f"{where}{said(problem.what)}{fix}"

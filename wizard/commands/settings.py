@@ -82,9 +82,11 @@ def named(name: str) -> list[Setting]:
     found = ours or [s for s in settings if wanted in {n.lower() for n in s.names}]
     if found:
         return found
-    known = [word for s in settings for word in s.words.split()]
+    known = {word: None for s in settings for word in s.words.split()}
     near = difflib.get_close_matches(wanted, known, n=2, cutoff=0.5)
-    fix = f"did you mean {' or '.join(near)}?" if near else "`tunewright settings list` has all"
+    fix = f"did you mean {near[0]}?" if near else "`tunewright settings list` has all"
+    if len(near) > 1:
+        fix = f"did you mean {near[0]} or {near[1]}?"
     raise ProblemError(Problem(what=f"there is no setting {name!r}", fix=fix, exit_code=2))
 
 

@@ -136,7 +136,7 @@ def _tell_about(name: str, one: Plan, talk: Talk) -> None:
 
     try:
         known = setting(setting_name(name))
-    except (SpecError, KeyError) as error:
+    except SpecError as error:
         talk.refuse(Problem(what=str(error)))
         return
     decided = {decision.setting: decision for decision in one.decisions}
