@@ -97,9 +97,9 @@ def told_raw(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         if isinstance(node, ast.Attribute) and node.attr in ("strerror", "stderr", "err"):
             if ast.unparse(node) == "sys.stderr":
                 continue
-            function = function_around(node, parents)
-            if function is not None and not is_silent(function):
-                yield function.name, node
+            around = function_around(node, parents)
+            if around is not None and not is_silent(around):
+                yield around.name, node
 
 
 def scopes(node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str, str]]:
