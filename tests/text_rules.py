@@ -106,7 +106,7 @@ saving evaluating loading fetching preparing starting wrapping done stopped fail
 lost finished quality fastest ok gated base instruct backward forward SILENT FAILED SLOW
 FINISHED STOPPED STALE RUNNING STARTING BUSY LOST rendered raw error warning note info
 slowest rank memory host compute communication row line least-memory fewest-devices stays tokens
-recomputing messages alpaca preference kto text adapters attention optimizer offload
+recomputing messages alpaca preference kto text adapters attention optimizer offload reference Pre-training
 inputs allocator context logits process weights gradients activations adapter loss
 """
 FRAGMENTS = tuple(_FRAGMENTS.split())
@@ -126,9 +126,10 @@ PLACES = (
 )
 """Where a problem is, as far as that is in words of ours."""
 _NOUNS = """
-row step device rank checkpoint setting token warning layer file pack run
+row step device rank checkpoint setting token warning layer file pack run block
+shard byte
 """
-NOUNS = (*_NOUNS.split(), "CPU rank")
+NOUNS = (*_NOUNS.split(), "CPU rank", "weight file", "optimizer step")
 OF_LIBRARIES = (
     # argparse
     "usage: ",

@@ -230,7 +230,8 @@ class Catalogue:
         named = text.split(AND)
         if len(named) < 2 or not all(NAME.fullmatch(one) or one in self.whole for one in named):
             return None
-        return self.mark(AND).join(self.whole.get(one, one) for one in named)
+        places = "{0}" + "".join(f"{self.mark(AND)}{{{at}}}" for at in range(1, len(named)))
+        return _filled(places, [self.whole.get(one, one) for one in named])
 
     def _is_plain(self, value: str) -> bool:
         """Whether a value is a number, one word, or a text of ours: no part of another sentence."""
