@@ -211,11 +211,12 @@ def refusal(
     allow = (
         f"; max_dropped_percent={math.ceil(percent)} goes on without them" if counts.kept else ""
     )
-    return (
-        f"{first['file']}: {counts.dropped_rows} of {counts.rows} rows cannot be used "
-        f"({percent:.1f} %, {table.max_dropped_percent:g} % allowed); the first is "
-        f"{first['unit']} {first['line']}: {first['reason']}{allow}"
+    share = (
+        f"{counts.dropped_rows} of {counts.rows} rows cannot be used "
+        f"({percent:.1f} %, {table.max_dropped_percent:g} % allowed)"
     )
+    named_first = f"the first is {first['unit']} {first['line']}: {first['reason']}"
+    return f"{first['file']}: {share}; {named_first}{allow}"
 
 
 def cut_length(stage: Stage, table: DataTable) -> int | None:

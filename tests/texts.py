@@ -324,7 +324,7 @@ def _of_settings() -> Iterator[tuple[str, str]]:
         if setting.about:
             yield core(setting.about), "engine/spec.py"
         if re.match(r"(a |true|text|names)", setting.accepts):
-            numbers = re.findall(r"\d[\d,.e+-]*", setting.accepts)
+            numbers = re.findall(r"\d(?:[\d,.e+-]*\d)?", setting.accepts)
             accepts = setting.accepts
             for at, number in enumerate(numbers):
                 accepts = accepts.replace(number, f"{{{at}}}", 1)

@@ -59,6 +59,8 @@ PATHS = ("/", "~/", "./", "../")
 WORDS_APART = re.compile(r"\s\S")
 JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[A-Za-z)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
 """What joins texts."""
+BEFORE = re.compile(r"(: |; )(?=\d)")
+"""Between a place and a text that begins with a number."""
 EDGES = re.compile(r"([\s,;:.(\[]*)(.*?)([\s,;:.)\]]*)", re.DOTALL)
 
 
@@ -196,6 +198,8 @@ class Catalogue:
                 known = [self.value(value) for value in values]
                 if values[-1].endswith(".") and not template.literals[-1] and text != core(text):
                     continue  # the mark behind it is the sentence's
+                if not template.literals[0] and BEFORE.search(values[0]):
+                    continue  # a place, or another text, before the one that this is
                 if template.counts and not self._is_number(values[0]):
                     continue
                 if not template.weak or all(map(self._is_plain, values)):
@@ -322,9 +326,10 @@ def _is_path(text: str) -> bool:
     return text.startswith(PATHS) and not JOINTS.search(text)
 
 
-def _joints(values: Iterable[str]) -> int:
-    """How often texts are joined within values."""
-    return sum(len(JOINTS.findall(core(value))) for value in values)
+def _joints(values: Sequence[str]) -> tuple[int, int]:
+    """How often texts are joined within values, first where a number begins the second."""
+    before = sum(len(BEFORE.findall(value)) for value in values)
+    return before, sum(len(JOINTS.findall(core(value))) for value in values)
 
 
 def _english_left(text: str) -> int:
