@@ -61,7 +61,7 @@ class Listener:
     def listen(self, now: float) -> None:
         """Read what was written since; `now` is in seconds of a monotonic clock."""
         for rank, heard in self.heard.items():
-            chunk = _read_on(self.run / "events" / f"rank-{rank:05d}.jsonl", heard)
+            chunk = read_on(self.run / "events" / f"rank-{rank:05d}.jsonl", heard)
             events = [e for e in decode_all(chunk) if e.get("attempt") == self.attempt]
             if events:
                 heard.spoke = now
@@ -141,7 +141,7 @@ def _learn(heard: Heard, event: dict[str, object], now: float) -> None:
         heard.step, heard.moved = step, now
 
 
-def _read_on(path: Path, heard: Heard) -> bytes:
+def read_on(path: Path, heard: Heard) -> bytes:
     """Whole lines written since; a file that was replaced or cut is read from its start."""
     try:
         with path.open("rb") as stream:

@@ -20,6 +20,7 @@ from engine.events import EXIT_COMM, EXIT_OK, EXIT_STOPPED, recorded_processes
 from engine.evidence import exit_file, gather
 from engine.hang import SILENT_SECONDS, Listener
 from engine.notify import notify
+from engine.progress import Progress
 from engine.record import (
     launcher_is_gone,
     notify_end,
@@ -71,6 +72,7 @@ class Stage:
     ever: set[int] = field(default_factory=set)
     """Every process the stage has had, to know the kernel's word on it."""
     listener: Listener | None = None
+    progress: Progress | None = None
     stale: tuple[int, ...] = ()
     stuck: bool = False
     all_said: float | None = None
@@ -87,6 +89,7 @@ def watch(stage: Stage) -> int:
     stage.oom_kills = processes.oom_kills()
     stage.began, stage.began_monotonic = time.time(), time.monotonic()
     stage.listener = Listener(stage.run, stage.attempt, stage.ranks)
+    stage.progress = Progress(stage.run, stage.attempt, trains=0 in stage.ranks)
     stage.family = _recorded_family(stage)
     _write_stage(stage)
     _tell_stage(stage, "phase", phase="starting" if stage.ranks else stage.phase)
@@ -129,6 +132,8 @@ def _look(stage: Stage) -> None:
     family |= processes.family(stage.pid)
     stage.ever.update(family)
     stale = _listen(stage)
+    if stage.progress is not None:
+        stage.progress.look(time.monotonic())
     changed = family != stage.family or stale != stage.stale
     stage.family, stage.stale = family, stale
     _warn_of_low_disk(stage)
@@ -194,6 +199,8 @@ def _warn_of_low_disk(stage: Stage) -> None:
 
 def _finish(stage: Stage) -> int:
     """Nothing of the stage stays behind; its verdict is written where the run's state is."""
+    if stage.progress is not None:
+        stage.progress.look(time.monotonic())
     orphans = _orphans(stage)
     for pid in processes.end(stage.family, LEFTOVER_GRACE_SECONDS):
         _tell_stage(stage, "warn", text=f"process {pid} {CANNOT_BE_ENDED}")

@@ -162,6 +162,7 @@ def main(given: list[str] | None = None) -> int:
     if options.command == "wait":
         return wait_for(options.other)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal does not end the watch
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # nor does `stty tostop` hold it when it speaks
     return watch(
         Stage(
             run=options.run,

@@ -59,7 +59,7 @@ def test_files_and_samples_of_them_are_checked_together(
     words = [f"{path}#2", f"{other}*3", "--set", "columns=prompt=Frage,completion=Antwort"]
 
     assert main(["data", "check", *words]) == 0
-    assert "5 rows, formats mixed" in capsys.readouterr().out
+    assert "5 rows, several formats" in capsys.readouterr().out
 
 
 PAIR = json.dumps({"prompt": "q", "chosen": "good", "rejected": "bad"})

@@ -21,6 +21,8 @@ ANSWERS = Answers(
     settings={"learning_rate": 1e-4, "devices": ("GPU-1",), "revision": None},
     preset="small",
     preset_settings={"lora_rank": 8},
+    accepted=("learning_rate: 1 is too much",),
+    typed={"Model": "qwen 8b", "Data": "/data/ü"},
 )
 
 
@@ -51,6 +53,9 @@ def test_answers_come_back_as_they_were_and_can_be_forgotten(home: Path) -> None
         '{"schema": 1, "answers": {"model": 7}}',
         '{"schema": 1, "answers": {"goal": "cheap"}}',
         '{"schema": 1, "answers": {"devices": ["a"]}}',
+        '{"schema": 1, "answers": {"typed": {"Model": 7}}}',
+        '{"schema": 1, "answers": {"typed": ["Model"]}}',
+        '{"schema": 1, "answers": {"accepted": [true]}}',
         '{"schema": 1, "answers": {"settings": {"no_such": 1}}}',
         '{"schema": 1, "answers": {"settings": {"learning_rate": -1}}}',
         "[" * 100_000,

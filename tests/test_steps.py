@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.screens.values import ANSWERS, DATASET, FACTS, MACHINE, MODEL, PLANS
 from wizard.answers import Answers
 from wizard.steps import (
+    DONE,
     ORDER,
     Chosen,
     Data,
@@ -114,9 +115,9 @@ def walked() -> Walk:
 def test_going_back_marks_what_was_answered_and_nothing_else() -> None:
     earlier = back_to(walked(), Step.MODEL)
 
-    assert set(earlier.marks.values()) == {"x"}
+    assert set(earlier.marks.values()) == {DONE}
     same = answered(earlier, Step.MODEL, MODEL)
-    assert set(same.marks.values()) == {"x"}
+    assert set(same.marks.values()) == {DONE}
 
 
 def test_another_model_shakes_what_was_chosen_for_the_first() -> None:

@@ -100,7 +100,7 @@ LABELLED = (  # files in which the first of a tuple is a label of what follows
 )
 _WORD_LISTS = """
 LABELS STAGES ORIGINS LINK_NAMES MARKS METHOD_REASONS NAMES MOVED MEANINGS STOP_CHOICES
-WORDS EXIT_MEANING CAUSES PLACE titles RANK_TITLES MEANS GLOSSARY
+WORDS EXIT_MEANING CAUSES PLACE titles RANK_TITLES MEANS GLOSSARY KINDS_OF_ROWS
 """
 WORD_LISTS = frozenset(_WORD_LISTS.split())
 """Tables of words: their values, or all of them, are shown."""

@@ -27,7 +27,7 @@ class Advice:
 
 
 CAUSES: Mapping[str, str] = {
-    "gpu_oom": "A device ran out of memory, and no rung of the ladder was left or allowed.",
+    "gpu_oom": "A device ran out of memory, and no fallback in less memory was left or allowed.",
     "host_oom": "The host's memory was full, so the kernel ended a process of the run.",
     "nan": "The loss left the finite numbers: most often the learning rate is too high, or a row "
     "is broken.",

@@ -56,6 +56,10 @@ class Answers:
     """Whether finished runs on this machine correct the predictions."""
     preset_settings: Mapping[str, Any] = field(default_factory=dict)
     """What the preset fixes; the user's own settings win over it."""
+    accepted: tuple[str, ...] = ()
+    """Warnings, as they are told, that the user goes on in spite of."""
+    typed: Mapping[str, str] = field(default_factory=dict)
+    """Name of a page → what stands in its field and was not read."""
 
     @property
     def fixed(self) -> dict[str, Any]:

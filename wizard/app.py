@@ -40,6 +40,7 @@ from wizard.steps import (
     keeping,
     loaded,
     skipped,
+    with_typed,
 )
 from wizard.widgets.aside import aside
 from wizard.widgets.page import Page, problem_from
@@ -153,17 +154,16 @@ class TunewrightApp(App[Path]):
         """Ask the pages that are still to ask, one after the other, then leave."""
         walk = self._walk if self._walk.run else await self._start(self._walk)
         before: Step | None = None
-        typed = ""
         while walk is not None and walk.pending:
             step = walk.pending[0]
             page = page_for(step, walk, self._verbs, self._look)
             page.marks, page.given = walk.marks, walk.answers
             page.offline = bool(self._verbs.offline)
-            page.typed_before = typed
+            page.typed_before = walk.answers.typed.get(step.value, "")
             page.notice = _given(skipped(walk, before, step)) or self._of_last_run(walk, step)
             before = step
             answer = await self.push_screen_wait(page)
-            typed = answer.typed if isinstance(answer, Loaded) else ""
+            walk = replace(walk, answers=with_typed(walk.answers, step, page.left_typed))
             if step is Step.HARDWARE and answer is None:
                 walk = await self._before_the_first(walk)
                 continue
@@ -217,8 +217,8 @@ class TunewrightApp(App[Path]):
         preset = next((one for one in found if one.name == name), None)
         if preset is not None:
             self.notify(presets.told(preset, page.answers), markup=False)
-            answers = with_preset(page.answers, preset)
-            page.dismiss(Loaded(answers=answers, so_far=page.so_far(), typed=page.typed()))
+            answers = with_preset(page.as_they_are(), preset)
+            page.dismiss(Loaded(answers=answers, so_far=page.so_far()))
         elif name == presets.SAVE:
             name = await self.push_screen_wait(presets.prompt(found, page.answers))
             made = None if name is None else presets.made(name, page.answers)
@@ -271,6 +271,15 @@ class TunewrightApp(App[Path]):
         answers = {Step.MODEL: (last.model, now.model), Step.DATA: (last.data, now.data)}
         before, here = answers.get(step, (None, None))
         return OF_LAST_RUN if here and here == before and step not in walk.seen else ""
+
+    async def action_quit(self) -> None:
+        """Leave at once; what stands on the page is kept as well as the answers before it."""
+        page = next((one for one in reversed(self.screen_stack) if isinstance(one, Page)), None)
+        if page is not None and page.STEP in BEFORE_RUN:
+            answers = page.as_they_are()
+            if answers != page.given:  # else they are kept already, or none of them is the user's
+                await self._told(lambda: self._verbs.keep_answers(answers))
+        self.exit()
 
     async def _keep(self, walk: Walk, step: Step) -> None:
         """Keep the answers for the next time, until there is a run of them."""

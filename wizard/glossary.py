@@ -23,8 +23,37 @@ GLOSSARY = {
     "gradient checkpointing": "activations are computed twice in place of kept; less memory, about "
     "a third more time",
     "packing": "short rows are joined up to max_length, so that padding takes little room",
+    "allocator": "torch keeps memory that was freed, to use it again: what it holds beyond the "
+    "tensors themselves",
+    "autocast copies": "copies in 16 bits of weights that are held in 32, made for computing and "
+    "kept until the backward pass is over",
+    "alpaca": "rows with the columns instruction, input and output, as the data set of that name",
+    "rung": "one of a run's fallbacks: where memory runs out, it goes on with the next one, the "
+    "same effective batch in less memory",
+    "grad norm": "how hard one update pulls at all weights together, as one number; what is above "
+    "max_grad_norm is scaled down to it (clipped), and a jump warns of a loss that breaks",
+    "Xid": "the number that NVIDIA's driver gives an error of a GPU; `tunewright doctor` says what "
+    "it means",
 }
 """Said by the help of the pages where they are met."""
+OF_PLANS = tuple(GLOSSARY)[:-2]
+OF_RUNS = ("rank", "rung", "grad norm", "Xid")
+"""Words of the dashboard."""
+KINDS_OF_ROWS = {
+    "messages": "chat messages",
+    "alpaca": "instruction and output",
+    "query_response": "query and response",
+    "prompt_completion": "prompt and completion",
+    "text": "plain text",
+    "preference": "chosen and rejected answers",
+    "kto": "answers with a label",
+}
+"""`data_format` → what such rows hold."""
+
+
+def kind_of_rows(data_format: str | None) -> str:
+    """What rows of a format hold; None stands for sets that differ."""
+    return KINDS_OF_ROWS.get(data_format, data_format) if data_format else "several formats"
 
 
 def defined(words: Iterable[tuple[str, str]]) -> list[str]:
@@ -32,7 +61,7 @@ def defined(words: Iterable[tuple[str, str]]) -> list[str]:
     return [said(word) + mark(": ") + said(meaning) for word, meaning in words]
 
 
-def glossary() -> str:
-    """The whole table as text; the words are those of the field in every language."""
-    told = [word + mark(": ") + said(meaning) for word, meaning in GLOSSARY.items()]
+def glossary(words: Iterable[str] = OF_PLANS) -> str:
+    """Some of the table as text; the words are those of the field in every language."""
+    told = [word + mark(": ") + said(GLOSSARY[word]) for word in words]
     return "\n".join([said("Words"), *told])

@@ -75,6 +75,9 @@ def _answers(document: Mapping[str, Any]) -> Answers:
             raise ValueError(f"{name} is not text")
     if given.get("goal", "quality") not in get_args(Goal):
         raise ValueError(f"unknown goal {given['goal']!r}")
+    texts = [*given.get("accepted", ()), *dict(given.get("typed", {})).values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("accepted warnings or what was typed are not text")
     if not isinstance(given.get("num_devices"), int | None):
         raise ValueError("num_devices is not a number")
     return Answers(**{**given, **_parsed(given)})
@@ -98,6 +101,7 @@ def _parsed(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **settings,
         "devices": None if devices is None else tuple(devices),
+        "accepted": tuple(given.get("accepted", ())),
         "named_by_preset": frozenset(map(str, given.get("named_by_preset", ()))),
         "policy": _policy(given.get("policy", {})),
     }

@@ -34,6 +34,8 @@ class Step(Enum):
 
 
 ORDER = tuple(Step)
+DONE = "✓"
+"""The mark of a page that was answered; the header has one for terminals without it."""
 _BASIS = frozenset({Step.HARDWARE, Step.MODEL, Step.DATA})
 BEFORE_RUN = frozenset(ORDER[: ORDER.index(Step.RUN)])
 """Pages that lead to a run."""
@@ -94,8 +96,6 @@ class Loaded:
     answers: Answers
     so_far: object = None
     """What the page would have been left with, as far as it was known."""
-    typed: str = ""
-    """What stood in its field and was not yet read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,8 +116,8 @@ class Walk:
 
     @property
     def marks(self) -> dict[Step, str]:
-        """Step → `x` for answered, `!` for an answer whose ground has changed."""
-        return {**dict.fromkeys(self.seen, "x"), **dict.fromkeys(self.stale, "!")}
+        """Step → DONE for answered, `!` for an answer whose ground has changed."""
+        return {**dict.fromkeys(self.seen, DONE), **dict.fromkeys(self.stale, "!")}
 
     @property
     def pending(self) -> tuple[Step, ...]:
@@ -189,6 +189,8 @@ def _with(walk: Walk, answer: object) -> Walk:
             kept = {k: v for k, v in walk.answers.settings.items() if k not in forgotten}
             answers = replace(walk.answers, data=dataset.path, settings={**kept, **chosen})
             return replace(walk, facts=replace(walk.facts, dataset=dataset), answers=answers)
+        case Answers():
+            return replace(walk, answers=answer)
         case Chosen():
             return replace(walk, answers=answer.answers, plan=answer.plan, others=answer.others)
         case Path():
@@ -216,6 +218,12 @@ def keeping(walk: Walk, so_far: object) -> Walk:
     """The walk with what a page had found out when it was left without its answer."""
     after = _with(walk, so_far)
     return replace(after, stale=after.stale | _shaken(walk, after))
+
+
+def with_typed(answers: Answers, step: Step, text: str) -> Answers:
+    """The answers with what stands unread in a page's field; an empty text forgets it."""
+    others = {name: typed for name, typed in answers.typed.items() if name != step.value}
+    return replace(answers, typed={**others, step.value: text} if text else others)
 
 
 def back(walk: Walk, step: Step) -> Walk:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -120,4 +121,9 @@ def test_a_script_copied_alone_trains_elsewhere(make: Callable[..., Path], tmp_p
     assert (elsewhere / "model" / "adapter_model.safetensors").is_file()
     result = json.loads((elsewhere / "result.json").read_text())
     assert result["measured"]["steps"] == 4
+    said = done.stderr.splitlines()
+    assert {"loading model", "training"} <= set(said)
+    assert any(re.fullmatch(r"step 4 of 4, loss \d+\.\d{4}, .* s a step", line) for line in said)
+    assert said[-1].startswith("done after ")
+    assert said[-1].endswith(f"the result is {elsewhere}/model")
     assert dataclasses.asdict(Follower(elsewhere).poll())["exit_code"] == EXIT_OK

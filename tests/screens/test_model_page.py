@@ -60,9 +60,9 @@ async def test_a_question_mark_typed_first_is_help_and_wipes_no_name() -> None:
 async def test_a_search_marks_the_first_match_and_enter_takes_it() -> None:
     app = OnePage(lambda: model(KNOWN, model=None))
     async with app.run_test(size=(140, 40)) as pilot:
-        await until(pilot, lambda: "> ok    ./my-model" in shown(app))
+        await until(pilot, lambda: "> fits  ./my-model" in shown(app))
         await pilot.press(*"qwen")
-        await until(pilot, lambda: "> ok   Qwen/Qwen3-8B" in shown(app))
+        await until(pilot, lambda: "> fits  Qwen/Qwen3-8B" in shown(app))
         assert "my-model" not in shown(app)
         await until(pilot, lambda: "8.19 B (8,190,735,360)" in shown(app))
         await pilot.press("enter")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from textual.command import CommandPalette
+from textual.widgets import Input
 
 from tests.screens import machines, values
 from tests.screens.stage import RUN, FollowedRun, World, rest, shown, until
@@ -73,6 +74,51 @@ async def test_answers_outlive_the_wizard_until_a_run_is_started_from_them() -> 
         await reach(pilot, Step.DATA)
 
 
+async def test_a_name_that_was_typed_and_not_read_outlives_going_back_and_quitting() -> None:
+    lived = world()
+    app = TunewrightApp(lived.verbs(plans=real_plans))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await reach(pilot, Step.HARDWARE)
+        await pilot.press("enter")
+        await reach(pilot, Step.MODEL)
+        await pilot.press(*"my qw", "escape")
+        await reach(pilot, Step.HARDWARE)
+        await pilot.press("enter")
+        await reach(pilot, Step.MODEL)
+        await rest(pilot)
+        assert app.screen.query_one(Input).value == "my qw"
+        await pilot.press("end", "e", "ctrl+q")
+    assert lived.kept == Answers(typed={"Model": "my qwe"})
+
+    app = TunewrightApp(lived.verbs(plans=real_plans))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "> continue: no model yet" in shown(app))
+        await pilot.press("enter")
+        await reach(pilot, Step.HARDWARE)
+        await pilot.press("enter")
+        await reach(pilot, Step.MODEL)
+        assert app.screen.query_one(Input).value == "my qwe"
+
+
+async def test_what_was_changed_while_tuning_outlives_going_back_and_quitting() -> None:
+    lived = world()
+    app = TunewrightApp(lived.verbs(), facts=values.FACTS, answers=values.ANSWERS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for step in (Step.HARDWARE, Step.PLAN):
+            await reach(pilot, step)
+            await rest(pilot)
+            await pilot.press("enter")
+        await reach(pilot, Step.TUNE)
+        await pilot.press("tab", "2", "escape")
+        await reach(pilot, Step.PLAN)
+        await rest(pilot)
+        await pilot.press("enter")
+        await reach(pilot, Step.TUNE)
+        await pilot.press("7", "ctrl+q")
+    assert lived.kept is not None
+    assert lived.kept.settings == {"num_train_epochs": 2.0, "learning_rate": 7.0}
+
+
 @pytest.mark.slow
 async def test_the_palette_does_what_keys_do_and_leads_back() -> None:
     app = TunewrightApp(world().verbs(plans=real_plans), facts=values.FACTS, answers=values.ANSWERS)
@@ -133,7 +179,7 @@ async def test_an_answer_whose_ground_changed_is_marked_until_it_is_given_again(
         for step in (Step.PLAN, Step.DATA, Step.MODEL, Step.HARDWARE):
             await pilot.press("escape")
             await reach(pilot, step)
-        assert "x4" in shown(app).split("\n")[0]
+        assert "✓4" in shown(app).split("\n")[0]
         await pilot.press("space", "enter")
         await reach(pilot, Step.MODEL)
         assert "!4" in shown(app).split("\n")[0]

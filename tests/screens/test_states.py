@@ -214,6 +214,23 @@ async def test_accepted_warnings_are_marked_and_written_down_with_the_run() -> N
     assert len(recorded) == before.count("[ !! ]")
 
 
+async def test_a_warning_that_was_accepted_while_tuning_is_so_on_the_review_as_well() -> None:
+    told = Problem(what="a small disk", fix="make room", severity="warning")
+    plan = replace(values.PLANS[0], problems=(told,))
+    world, answers = World(), replace(values.ANSWERS, accepted=(str(told),))
+    chosen = Chosen(answers=answers, plan=plan, others=(plan,))
+    app = OnePage(lambda: review(world, chosen=chosen))
+    async with app.run_test(size=(140, 40)) as pilot:
+        await rest(pilot)
+        assert shown(app).count("[ok! ]") == 1
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(app.left))
+    [(files, _)] = world.written
+    assert tomllib.loads(files[ACCEPTED_FILE])["warning"] == [
+        {"subject": "plan", "what": told.what, "fix": told.fix}
+    ]
+
+
 @pytest.mark.parametrize("size", [(60, 16), pytest.param((100, 30), marks=pytest.mark.slow)])
 async def test_offline_is_said_on_top_and_by_what_needs_the_hub(size: tuple[int, int]) -> None:
     asked: list[str] = []

@@ -84,6 +84,44 @@ async def test_any_setting_is_found_by_its_name_elsewhere_and_fixed() -> None:
     assert chosen.plan.spec.data.max_length == 512
 
 
+async def test_a_typed_value_replaces_the_one_that_is_fixed_and_arrows_edit_it() -> None:
+    given = replace(values.ANSWERS, settings={"learning_rate": 1e-3, "num_train_epochs": 2.0})
+    start = Chosen(answers=given, plan=with_settings(given)[0])
+    app = OnePage(lambda: TunePage(with_settings, start, RUN.name, FACTS))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("5", "tab")
+        await pilot.press("end", "backspace", "backspace", "backspace", "4")
+        await until(pilot, lambda: "num_train_epochs 2 → 4, learning_rate 0.001 → 5" in shown(app))
+        await pilot.press("z", "z", "9")  # what came back is replaced as well
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(app.left))
+    assert app.left[0].answers.settings == {"learning_rate": 1e-3, "num_train_epochs": 9.0}
+
+
+async def test_a_warning_stays_until_it_is_accepted_and_comes_back_with_another_value() -> None:
+    app = OnePage(tune)
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "! Accept" not in shown(app)
+        await pilot.press("1")
+        await until(pilot, lambda: "warning: learning_rate" in shown(app))
+        warned = shown(app).split("\n")[-1]
+        await pilot.press("!")
+        await until(pilot, lambda: "accepted: learning_rate: 1 is" in shown(app))
+        accepted = shown(app)
+        await pilot.press("0")
+        await until(pilot, lambda: "warning: learning_rate: 10 is" in shown(app))
+        await pilot.press("backspace")
+        await until(pilot, lambda: "accepted: learning_rate: 1 is" in shown(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(app.left))
+    assert "! Accept" in warned
+    assert "! Accept" not in accepted.split("\n")[-1]
+    assert "warning: learning_rate" not in accepted
+    answers = app.left[0].answers
+    assert answers.settings == {"learning_rate": 1.0}
+    assert [text.split()[0] for text in answers.accepted] == ["learning_rate:"]
+
+
 @pytest.mark.slow
 async def test_where_text_is_typed_letters_are_text() -> None:
     app = OnePage(tune)

@@ -96,7 +96,9 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     """Options that say what a run does about failures by itself."""
     policy = parser.add_argument_group("when something fails")
     policy.add_argument(
-        "--on-oom", choices=("next", "stop"), help="out of device memory: the next rung (next)"
+        "--on-oom",
+        choices=("next", "stop"),
+        help="out of device memory: go on with the next fallback (next), or stop",
     )
     policy.add_argument(
         "--on-hang",
@@ -116,7 +118,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         "--exact",
         action="store_true",
         default=None,
-        help="never a rung that starts the optimizer's state anew",
+        help="never a fallback that starts the optimizer's state anew",
     )
 
 

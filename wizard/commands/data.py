@@ -15,6 +15,7 @@ from wizard.commands.choosing import add_hub
 from wizard.commands.planned import rows_of
 from wizard.commands.terminal import note, print_exactly, print_json, say
 from wizard.facts import Dataset
+from wizard.glossary import kind_of_rows
 from wizard.language import foreign, said_problem
 from wizard.problem import Problem, ProblemError
 from wizard.wording import many_lines
@@ -93,7 +94,7 @@ def _without_model(found: Dataset, settings: Mapping[str, Any], as_json: bool) -
     else:
         dropped = f", {found.dropped_rows:,} not usable" if found.dropped_rows else ""
         rows = rows_of(found)
-        shape = found.format or "formats mixed"
+        shape = kind_of_rows(found.format)
         say(f"{foreign(found.path)}: {rows}, {shape}{dropped}")
         for problem in found.problems:
             say(f"  {said_problem(problem)}")

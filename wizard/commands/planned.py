@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wizard.facts import Dataset, Facts
+from wizard.glossary import kind_of_rows
 from wizard.language import foreign, joined, mark, said, said_problem, said_value
 from wizard.wording import (
     NO_SPEED,
@@ -112,7 +113,7 @@ def subject(facts: Facts) -> list[str]:
     if facts.dataset is not None:
         dropped, rows = facts.dataset.dropped_rows, rows_of(facts.dataset)
         found.append(
-            f"Data {facts.dataset.path}: {rows}, {facts.dataset.format or 'several formats'}"
+            f"Data {facts.dataset.path}: {rows}, {kind_of_rows(facts.dataset.format)}"
             + (f", {dropped:,} not usable" if dropped else "")
         )
         found.extend(f"  {said_problem(problem)}" for problem in facts.dataset.problems)

@@ -48,7 +48,7 @@ def summary(state: RunState, name: str, now: float, width: int = 140) -> Content
         number = f"attempt {state.attempt}"
         parts.append(f"resumed: {number}" if state.resumed else number)
     if state.rung:
-        parts.append(f"rung {state.rung}")
+        parts.append(f"fallback {state.rung}")
     word = phase_word(state, now)
     colour = {"FAILED": "$text-error", "LOST": "$text-error", "STALE": "$text-warning"}
     return Content.assemble(

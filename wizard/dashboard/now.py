@@ -133,7 +133,7 @@ def _norm(state: RunState, plan: Predicted) -> Compared:
     return Compared(
         name="grad norm",
         now=_said("{:.3g}".format, state.grad_norm),
-        plan="" if limit is None else f"max {limit:g}",
+        plan="" if limit is None else f"clipped at {limit:g}",
         note=f"clipped in {share}" if share else "",
         short=f"clipped {share}" if share else "",
     )
@@ -236,7 +236,7 @@ def rank_detail(rank: RankState) -> list[str]:
             ("of", _known(wording.gib, rank.memory_total_bytes)),
             ("clock", _known("{:.0f} MHz".format, rank.sm_clock_mhz)),
             ("PCIe x", _known("{:.0f}".format, rank.pcie_link_width)),
-            ("Xid", _known("{:.0f}".format, rank.xid)),
+            ("driver error (Xid)", _known("{:.0f}".format, rank.xid)),
             ("exit code", rank.exit_code),
             ("pid", rank.pid),
             ("host", rank.host),

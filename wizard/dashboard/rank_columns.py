@@ -167,6 +167,11 @@ def _all_columns(state: RunState, width: int) -> list[RankColumn]:
         _number("MHz", lambda r: wording.cell(r.sm_clock_mhz), 120, "clock of its device"),
         _number("°C", lambda r: wording.cell(r.temperature_c), 76),
         power,
-        _number("xid", lambda r: wording.cell(r.xid), 140, "newest error its driver told"),
+        _number(
+            "xid",
+            lambda r: wording.cell(r.xid),
+            140,
+            "number of the newest error that its driver told",
+        ),
         RankColumn(column=Column(title="state"), cell=state_word),
     ]

@@ -30,7 +30,7 @@ from wizard.dashboard.ranks import ORDERS, RankTable, ordered
 from wizard.dashboard.source import LogOf, Source
 from wizard.dashboard.state import RunState
 from wizard.dashboard.view import Replay, View, view_of
-from wizard.glossary import defined
+from wizard.glossary import OF_RUNS, defined, glossary
 from wizard.language import said
 from wizard.problem import Problem
 from wizard.steps import Step
@@ -288,6 +288,10 @@ class Dashboard(Boxes):
         columns = rank_columns(shown, self.size.width, ordered(shown, ORDERS[0])[:12])
         meanings = defined((c.column.title, c.meaning) for c in columns if c.meaning)
         return "\n".join([said(self.HELP_TEXT), "", *meanings])
+
+    def help_words(self) -> str:
+        """What its numbers are about."""
+        return glossary(OF_RUNS)
 
     def action_ranks(self, rows: int) -> None:
         """Move in the table of ranks."""

@@ -86,7 +86,7 @@ def sentence(view: View) -> str:
 def news(before: RunState, now: RunState) -> Iterator[str]:
     """Lines for what changed between two states."""
     if now.attempt != before.attempt:
-        started = f"attempt {now.attempt}, rung {now.rung}"
+        started = f"attempt {now.attempt}" + (f", fallback {now.rung}" if now.rung else "")
         yield f"resumed: {started}" if now.resumed else started
     if now.phase != before.phase and now.phase is not None and not now.ended:
         yield f"{now.phase}" + (f": {now.detail}" if now.detail else "")

@@ -208,8 +208,9 @@ def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:
     if case.cpu:
         return _around_on_cpu(live)
     slack = sum(part.bytes for part in live) * ALLOCATOR_SHARE + ALLOCATOR_BYTES
+    share = f"{ALLOCATOR_SHARE:.0%} of the above + {_gib(ALLOCATOR_BYTES)}, freed and kept by torch"
     parts = [
-        _part("allocator", slack, f"{ALLOCATOR_SHARE:.0%} of the above + {_gib(ALLOCATOR_BYTES)}"),
+        _part("allocator", slack, share),
         _part("context", CONTEXT_BYTES, f"CUDA context and kernels, {_gib(CONTEXT_BYTES)}"),
     ]
     if case.ranks > 1:

@@ -296,6 +296,7 @@ class DataPage(Page[Data]):
         if near and self.focused is named:
             at = near.index(self._typed_path()) + 1 if self._typed_path() in near else 0
             named.value = near[at % len(near)]
+            named.select_all()  # typing replaces it
 
     def on_data_page_said(self, event: Said) -> None:
         """Show what the child said, unless it is an older one."""

@@ -30,6 +30,7 @@ FITS = "fits"
 MOST_FITS = 12
 """Models whose fit is looked up at a time: those that may be seen."""
 WAITING = "..."
+FITTING = "fits"
 PLACEHOLDER = "search, a folder or a hub id"
 SUGGESTED = "Enter takes the demo's model, which is on this machine; or type, or mark one."
 NONE_MATCHES = "No listed model matches. Enter reads what is typed, as a folder or a hub id."
@@ -69,7 +70,7 @@ class ModelPage(Page[Model]):
     HINT = "Enter takes the marked model; a name that is not listed is read first."
     HELP_TEXT = (
         "fit: whether a way to train keeps to this machine's memory, with one row of 2,048 tokens "
-        "at once; `ok` leaves 5 % free or more, `tight` less. lock: the hub wants a token "
+        "at once; `fits` leaves 5 % free or more, `tight` less. lock: the hub wants a token "
         "(HF_TOKEN) for it. here: "
         "it is on this machine; others are fetched when the run starts, and the revision is "
         "recorded. A folder holds config.json, the weights (safetensors) and the tokenizer. "
@@ -192,7 +193,7 @@ class ModelPage(Page[Model]):
 
     def action_suggested(self) -> None:
         """Fill in the demo's model."""
-        self.query_one(Input).value = self._suggested or ""
+        self._fill_in(self._suggested or "")
 
     def action_sibling(self) -> None:
         """Put in the base model of the instruct one, or the other way."""
@@ -202,7 +203,13 @@ class ModelPage(Page[Model]):
             what = f"no base or instruct model of {name or 'nothing'} is known"
             self.message.refuse(Problem(what=what, severity="info"))
         else:
-            self.query_one(Input).value = other
+            self._fill_in(other)
+
+    def _fill_in(self, name: str) -> None:
+        """Put a name into the field; typing replaces it."""
+        named = self.query_one(Input)
+        named.value = name
+        named.select_all()
 
     def action_hub(self) -> None:
         """Ask the hub, which is never asked before."""
@@ -350,7 +357,7 @@ class ModelPage(Page[Model]):
 
     def _word(self, name: str) -> str:
         try:
-            return {"yes": "ok"}.get(word := self._verbs.fit(self._verbs.read(name)), word)
+            return {"yes": FITTING}.get(word := self._verbs.fit(self._verbs.read(name)), word)
         except ProblemError:
             return "?"
 

@@ -152,6 +152,10 @@ class PlanPage(Page[Chosen]):
         """With what was changed here."""
         return self._answers
 
+    def so_far(self) -> Answers:
+        """What was changed here."""
+        return self._answers
+
     def on_resize(self) -> None:
         """Choose columns for the new width."""
         if self._plans:

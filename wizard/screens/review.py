@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,12 +15,13 @@ from textual.content import Content
 from textual.widgets import Static
 
 from wizard import wording
+from wizard.answers import Answers
 from wizard.dashboard.words import failure_words, tested
 from wizard.facts import Facts
 from wizard.language import said
 from wizard.problem import Problem
 from wizard.screens.exporting import Export, ExportVerbs
-from wizard.screens.preflight import Warned, checks, record, warnings
+from wizard.screens.preflight import checks, record, warnings
 from wizard.steps import Chosen, InForeground, Step
 from wizard.widgets.page import Page
 from wizard.widgets.panel import Panel, name_box
@@ -134,7 +135,14 @@ class ReviewPage(Page[Path | InForeground]):
         self._against: tuple[str, Mapping[str, str]] | None = None
         self._starting = False
         self._warnings = warnings(chosen.plan, facts)
-        self._accepted: tuple[Warned, ...] = ()
+        accepted = set(chosen.answers.accepted)
+        self._accepted = tuple(one for one in self._warnings if str(one[1]) in accepted)
+
+    def so_far(self) -> Answers:
+        """With the warnings that were accepted here."""
+        told = (str(problem) for _, problem in self._accepted)
+        accepted = tuple(dict.fromkeys((*self._chosen.answers.accepted, *told)))
+        return replace(self._chosen.answers, accepted=accepted)
 
     def body(self) -> ComposeResult:
         """The checks, and the file."""
@@ -177,7 +185,7 @@ class ReviewPage(Page[Path | InForeground]):
         if self.busy:
             return
         self._accepted = self._warnings
-        self._files = {**self._files, ACCEPTED_FILE: record(self._accepted)}
+        self._files = self._with_accepted(self._files)
         self._show_checks()
         self._show_file(self._shown)
         told = wording.counted(len(self._accepted), "warning")
@@ -312,9 +320,12 @@ class ReviewPage(Page[Path | InForeground]):
         self.show("#checks", checks(plan, facts, short=short, accepted=self._accepted))
 
     def _show(self, files: Mapping[str, str]) -> None:
-        self._files = files
+        self._files = self._with_accepted(files)
         self.refresh_bindings()
         self._show_file(FIRST_FILE if FIRST_FILE in files else next(iter(files)))
+
+    def _with_accepted(self, files: Mapping[str, str]) -> Mapping[str, str]:
+        return {**files, ACCEPTED_FILE: record(self._accepted)} if self._accepted else files
 
     def _show_file(self, name: str) -> None:
         self._shown = name

@@ -11,6 +11,7 @@ from textual.content import Content
 
 from wizard import wording
 from wizard.facts import Dataset, Model
+from wizard.glossary import kind_of_rows
 from wizard.language import said
 from wizard.widgets import sample
 
@@ -111,7 +112,7 @@ def _line_of(where: str) -> int | None:
 
 def summary(dataset: Dataset, model: Model | None) -> str:
     """Data on one line."""
-    shape = dataset.format or "several formats"
+    shape = kind_of_rows(dataset.format)
     dropped = f", {wording.count(dataset.dropped_rows)} dropped" if dataset.dropped_rows else ""
     template = "its own" if model is None or model.has_chat_template is not False else "chatml"
     return (

@@ -47,7 +47,7 @@ LABELS: Mapping[str, str] = {
     "save_steps": "save every",
     "seed": "seed",
 }
-LETTERS = {"find": "/", "undo": "z", "redo": "y", "defaults": "d"}
+LETTERS = {"find": "/", "undo": "z", "redo": "y", "defaults": "d", "accept_warnings": "!"}
 """Action → the character that does it where no value can hold it."""
 RUN_NAME = "run_name"
 SHORTEST_LABEL = 18
@@ -62,16 +62,19 @@ class TunePage(Page[Chosen]):
     HINT = "Type to fix a value, empty it to give it back. Tab moves, / finds any setting."
     HELP_TEXT = (
         "A muted value is planned. What you type is fixed and checked as you type, and the plan is "
-        "made anew with it; Ctrl+U empties a field, and the planner chooses again. The effective "
+        "made anew with it. In a field that was entered, typing replaces the value, and arrows or "
+        "End edit it; Backspace empties it, and the planner chooses again. The effective "
         "batch is rows per optimizer step over all ranks; how it is split follows from memory. "
         "/ finds every other setting, also by its name in Hugging Face, ms-swift, LLaMA-Factory "
-        "and axolotl. z takes back the last change, y does it again, d gives all values back."
+        "and axolotl. z takes back the last change, y does it again, d gives all values back. "
+        "A warning stays until its value is changed or you accept it with !, which a file of the "
+        "run then says; an error is never accepted."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "slash",
             "find",
-            "Find setting",
+            "Find",
             key_display="/",
             id="tune.find",
             priority=True,
@@ -86,6 +89,15 @@ class TunePage(Page[Chosen]):
             id="tune.defaults",
             priority=True,
             tooltip="Give every value back to the planner",
+        ),
+        Binding(
+            "exclamation_mark",
+            "accept_warnings",
+            "Accept",
+            key_display="!",
+            id="tune.accept",
+            priority=True,
+            tooltip="Accept the warnings; a file beside the script says so",
         ),
     ]
 
@@ -134,6 +146,10 @@ class TunePage(Page[Chosen]):
         """With what was changed here."""
         return self._answers
 
+    def so_far(self) -> Answers:
+        """What was changed here."""
+        return self._answers
+
     def unfinished(self) -> Problem | None:
         """A value that was typed and cannot be used."""
         return Problem(what=list(self._refused.values())[-1]) if self._refused else None
@@ -162,6 +178,8 @@ class TunePage(Page[Chosen]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Where text is typed, letters are text."""
+        if action == "accept_warnings" and not self._to_accept():
+            return False
         if action in LETTERS:
             field = self._focused_field()
             return field is None or not _may_hold(field.setting, LETTERS[action])
@@ -202,6 +220,19 @@ class TunePage(Page[Chosen]):
             self._done.append(self._answers)
             self._undone.clear()
             self._return_to(replace(self._answers, settings={}))
+
+    def action_accept_warnings(self) -> None:
+        """Go on in spite of the warnings; a value that warns in other words is asked about anew."""
+        new = self._to_accept()
+        if self._chosen is None or not new:
+            return
+        self._done.append(self._answers)
+        self._undone.clear()
+        self._last_edited = None
+        self._answers = replace(self._answers, accepted=(*self._answers.accepted, *new))
+        self._chosen = replace(self._chosen, answers=self._answers)
+        self._show_effect(self._chosen.plan)
+        self.message.say(f"{wording.counted(len(new), 'warning')} accepted; z takes that back")
 
     def action_find(self) -> None:
         """Find any setting and go to its field."""
@@ -297,6 +328,12 @@ class TunePage(Page[Chosen]):
         self._tell_refused()
         self._plan_soon()
 
+    def _to_accept(self) -> list[str]:
+        """Warnings of the plan as it is shown that were not accepted, as they are told."""
+        plan = self._chosen.plan if self._chosen else None
+        warned = [str(one) for one in plan.problems if one.severity == "warning"] if plan else []
+        return [one for one in warned if one not in self._answers.accepted]
+
     def _decisions(self) -> dict[str, Decision]:
         plan = self._chosen.plan if self._chosen else self._before
         return {decision.setting: decision for decision in plan.decisions}
@@ -388,7 +425,9 @@ class TunePage(Page[Chosen]):
             self.show("#about", self._about(field_now.setting))
 
     def _show_effect(self, plan: Plan) -> None:
-        self.show("#effect", effect(self._before, plan, self._facts, self.size.width - 6))
+        width, accepted = self.size.width - 6, self._answers.accepted
+        self.show("#effect", effect(self._before, plan, self._facts, width, accepted))
+        self.refresh_bindings()  # whether there is a warning to accept
 
 
 def _may_hold(name: str, character: str) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from wizard import wording
-from wizard.language import joined, said
+from wizard.language import joined, mark, said, said_problem
+from wizard.problem import Problem
 from wizard.widgets.memory import fits, made_of
 from wizard.widgets.message import problem_line
 from wizard.widgets.plans import eta_seconds, values_of
@@ -22,8 +23,13 @@ ROOMY = 80
 """Cells from which on the bar is long."""
 
 
-def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
-    """The plan as it was taken beside the plan of the settings as they are."""
+def effect(
+    before: Plan, now: Plan, facts: Facts, width: int, accepted: Collection[str] = ()
+) -> Content:
+    """The plan as it was taken beside the plan of the settings as they are.
+
+    `accepted` are warnings, as they are told, that the user goes on in spite of.
+    """
     bar = 16 if width >= ROOMY else 8
     rows = [
         (
@@ -50,9 +56,16 @@ def effect(before: Plan, now: Plan, facts: Facts, width: int) -> Content:
     head, *body = lines(columns, named, max(width, 40))
     changes = joined(_changed(before, now)) or said("nothing")
     changed = Content(wording.one_line(f"{said('changed')}  {changes}"))
-    problems = [problem_line(problem) for problem in now.problems]
+    problems = [_told(problem, accepted) for problem in now.problems]
     table = [Content.styled(head, "$foreground-muted"), *map(Content, body)]
     return Content("\n").join([*table, changed, *problems])
+
+
+def _told(problem: Problem, accepted: Collection[str]) -> Content:
+    if problem.severity != "warning" or str(problem) not in accepted:
+        return problem_line(problem)
+    text = said("accepted") + mark(": ") + said_problem(problem)
+    return Content.styled(wording.one_line(text), "$foreground-muted")
 
 
 def _both(before: Plan, now: Plan, number: Callable[[Plan], str]) -> tuple[str, str]:

@@ -23,7 +23,7 @@ class Value(Input):
     """An input that leaves some characters to the page, as keys that the footer names."""
 
     def __init__(self, text: str, planned: str, keys: str) -> None:
-        super().__init__(text, placeholder=planned, compact=True, select_on_focus=False)
+        super().__init__(text, placeholder=planned, compact=True)  # typing replaces it
         self._keys = keys
 
     def refresh(
@@ -107,7 +107,10 @@ class Field(HorizontalGroup):
     def set_text(self, text: str) -> None:
         """Another value than the user typed, which is told to nobody."""
         self._text = wording.one_line(text)
-        self.query_one(Input).value = self._text
+        value = self.query_one(Input)
+        value.value = self._text
+        if value.has_focus:
+            value.select_all()
 
     def show_planned(self, planned: str, note: str) -> None:
         """What the planner takes now, and why; the text stays as it was typed."""

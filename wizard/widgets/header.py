@@ -9,12 +9,14 @@ from textual.widget import Widget
 
 from wizard import wording
 from wizard.language import said
-from wizard.steps import ORDER, Step
+from wizard.steps import DONE, ORDER, Step
+from wizard.widgets.terminal import can_show
 
 FULL_WIDTH = 120
 ROOM_FOR_GAPS = 66
 ROOM_FOR_BOTH = 80
 """Cells for the name of the program and the word `offline`."""
+DONE_IN_ASCII = "+"
 
 
 class StepHeader(Widget):
@@ -37,6 +39,7 @@ class StepHeader(Widget):
         self._place = place
         self._marks = marks or {}
         self._offline = offline
+        self._has_done = can_show(DONE)
 
     def render(self) -> Content:
         """The line for the current width."""
@@ -71,7 +74,8 @@ class StepHeader(Widget):
     def _mark(self, step: Step, here: Step) -> str:
         if step is here:
             return ">"
-        return self._marks.get(step, "x" if step.number < here.number else ".")
+        mark = self._marks.get(step, DONE if step.number < here.number else ".")
+        return mark if mark != DONE or self._has_done else DONE_IN_ASCII
 
 
 def _style(step: Step, here: Step) -> str:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -26,7 +27,7 @@ from wizard import wording
 from wizard.answers import Answers
 from wizard.language import ENGLISH, said, said_problem, used
 from wizard.problem import Problem, ProblemError
-from wizard.steps import ORDER, GoTo, Loaded, Step
+from wizard.steps import ORDER, GoTo, Loaded, Step, with_typed
 from wizard.widgets.aside import aside
 from wizard.widgets.frames import OneFrame
 from wizard.widgets.header import StepHeader
@@ -168,7 +169,9 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         self.given = Answers()
         """The answers that the page began with."""
         self.typed_before = ""
-        """What stood in the page's field, and was not read, when a preset was loaded into it."""
+        """What stood in the page's field, and was not read, when it was left before."""
+        self.left_typed = ""
+        """The same when it was left now."""
         self.offline = False
         """Whether hubs may not be asked, which the header says."""
         self.notice = ""
@@ -353,6 +356,18 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
 
     def action_next(self) -> None:
         """What Enter does; each page has its own."""
+
+    def dismiss(self, result: Answer | GoTo | Loaded | None = None) -> AwaitComplete:
+        """Leave; what was typed is kept where that is no answer."""
+        unanswered = result is None or isinstance(result, GoTo | Loaded)
+        self.left_typed = self.typed() if unanswered else ""
+        return super().dismiss(result)
+
+    def as_they_are(self) -> Answers:
+        """The answers on the page now, with what stands in its field."""
+        if self.STEP is None or not self.is_mounted:
+            return self.given
+        return with_typed(self.answers, self.STEP, self.typed())
 
     def action_back(self) -> None:
         """Leave without a value."""

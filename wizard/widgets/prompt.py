@@ -47,7 +47,7 @@ class Prompt(ModalScreen[str | None], OneFrame):
         with Vertical() as box:
             name_box(box, self._heading, "Enter takes it   Esc cancels")
             yield Static(self._about, markup=False)
-            yield Input(self._value, compact=True, select_on_focus=False)
+            yield Input(self._value, compact=True)  # typing replaces what is suggested
             yield Static(id="wrong", markup=False)
 
     def action_take(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import selectors
+import sys
 
 from textual import constants
 from textual._xterm_parser import XTermParser
@@ -48,6 +49,16 @@ class Terminal(LinuxDriver):
                         self.process_message(message)
                 for message in parser.tick():
                     self.process_message(message)
+
+
+def can_show(text: str) -> bool:
+    """Whether the terminal has these signs: its encoding, and more than a kernel console's font."""
+    out = sys.__stderr__  # where the toolkit draws
+    try:
+        text.encode((out and out.encoding) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return text.isascii() or os.environ.get("TERM") != "linux"
 
 
 def patient(found: type[Driver]) -> type[Driver]:
