@@ -70,7 +70,7 @@ def texts() -> list[Text]:
         keep(word, "tests/texts.py", context=FRAGMENT)
     for word in TITLES:
         found[f"{TITLE}\4{word}"] = Text(word, {"tests/texts.py"}, context=TITLE)
-    for place in PLACES:
+    for place in (*PLACES, *_places_of_machines()):
         found[f"{PLACE_OF}\4{place}"] = Text(place, {"tests/texts.py"}, context=PLACE_OF)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
@@ -343,7 +343,12 @@ def _of_machines() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "presets" / "machines").glob("*.json")):
         for problem in json.loads(path.read_text(encoding="utf-8")).get("problems", ()):
             yield core(problem["what"]), "presets/machines"
-            yield problem["where"], "presets/machines"
+
+
+def _places_of_machines() -> Iterator[str]:
+    for path in sorted((ROOT / "presets" / "machines").glob("*.json")):
+        for problem in json.loads(path.read_text(encoding="utf-8")).get("problems", ()):
+            yield problem["where"]
 
 
 def template() -> polib.POFile:

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from wizard.language import said
+from wizard.widgets.folding import folded
 from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import name_box, redraw
 
@@ -40,6 +41,8 @@ class Sheet(ModalScreen[None], OneFrame):
         super().__init__()
         self._heading = title
         self._content = content
+        self._width = 0
+        """Cells of a line for which the text is folded; 0 before it is known."""
 
     def compose(self) -> ComposeResult:
         """One box."""
@@ -52,7 +55,7 @@ class Sheet(ModalScreen[None], OneFrame):
 
     def on_resize(self) -> None:
         """The room changed."""
-        self.call_after_refresh(self._tell_more)
+        self.call_after_refresh(self._fit)
 
     def show(self, content: Content | str) -> None:
         """Replace the text; before the box is there, it will have this one."""
@@ -61,9 +64,18 @@ class Sheet(ModalScreen[None], OneFrame):
             self._draw_text()
 
     def _draw_text(self) -> None:
-        shown = said(self._content) if isinstance(self._content, str) else self._content
-        redraw(self.query_one(Static), shown)
-        self.call_after_refresh(self._tell_more)
+        text = self._content
+        shown = Content(said(text)) if isinstance(text, str) else text
+        redraw(self.query_one(Static), folded(shown, self._width))
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        width = self.query_one(VerticalScroll).scrollable_content_region.width
+        if width != self._width:
+            self._width = width
+            self._draw_text()
+        else:
+            self._tell_more()
 
     def _tell_more(self) -> None:
         """Say at the lower edge which keys show the rest, where there is more."""
