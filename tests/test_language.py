@@ -154,6 +154,9 @@ SAID: Mapping[str, str] = {
     "LoRA r8 fp32, DDP on 2 CPU ranks": "LoRA r8 fp32，DDP，2 个 CPU rank",
     "--model and --data must be given": "必须给出 --model 和 --data",
     "compare, pack": "compare, pack",
+    "From your last run. Enter reads the file; Enter again goes on to the plans.": (
+        "来自上一次任务。Enter 读取文件；再按 Enter 前往方案。"
+    ),
     "learning_rate = 'x': input should be a valid number, unable to parse string as a number": (
         "learning_rate = 'x'：应为数字"
     ),

@@ -39,7 +39,7 @@ STYLE = re.compile(r"(bold|dim|italic|reverse|underline)?\s*\$[\w-]+$|bold$")
 CODE = re.compile(
     r"\$\(|\$\{|^\s*#!|&&|</?\w+[ >/]|::|^-{1,2}\w[\w-]*$|^[\w./-]+\.(py|json|toml|sh|jsonl)$"
     r"|\\[a-z]|^%|;\s*\}|\w+\(\)$|^[\w.]+=[^ ]*$"
-    r"|^(set -e|export |exec |# |\{0\}accelerate launch)"
+    r"|^(set -e|export \{0\}=\{1\}$|exec swift|# shellcheck|\{0\}accelerate launch)"
 )
 READS = re.compile(r"[A-Za-z]{2,}")
 WORD = re.compile(r"[A-Za-z][A-Za-z'’.-]*$|[A-Z][\w-]+$|[A-Z][a-z]+/[a-z]+$")

@@ -148,6 +148,9 @@ class Catalogue:
                 self.whole[english] = translated
                 if entry.msgctxt == FRAGMENT:
                     self.fragments.add(english)
+        for english, translated in [*self.whole.items()]:
+            if english.endswith(".") and " " in english:  # as it stands before another sentence
+                self.whole.setdefault(english[:-1], translated.removesuffix("。"))
         self.templates = _by_rarest_word(templates)
 
     @lru_cache(maxsize=8192)  # noqa: B019 – one catalogue lives as long as the program

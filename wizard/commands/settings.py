@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-import re
 from typing import TYPE_CHECKING, Any
 
 from wizard.commands import output
@@ -17,9 +16,6 @@ from wizard.wording import setting as worded
 if TYPE_CHECKING:
     from wizard.settings import Setting
 
-OR_NONE = ", or none"
-CHOICES = re.compile(r"\w+(, [\w-]+)+")
-"""Words that a setting takes, as they are typed."""
 HELP = "list or show settings, by their names here or in other trainers"
 DESCRIPTION = "Settings are given as --set KEY=VALUE, in presets, and on the Tune page."
 
@@ -69,16 +65,10 @@ def _show(args: argparse.Namespace) -> int:
 
 def in_short(one: Setting) -> str:
     """Its name, what it takes, and what it is."""
-    accepts = mark(" (") + takes(one) + mark(")")
+    from wizard.settings import accepts_said
+
+    accepts = mark(" (") + accepts_said(one) + mark(")")
     return foreign(one.name + accepts + mark(": ") + said(one.about))
-
-
-def takes(one: Setting) -> str:
-    """What a setting takes, in the reader's language; words that are typed stay as they are."""
-    words, none, _ = one.accepts.partition(OR_NONE)
-    if not CHOICES.fullmatch(words):
-        return said(one.accepts)
-    return words + (mark(", ") + said("or none") if none else "")
 
 
 def named(name: str) -> list[Setting]:
@@ -104,13 +94,15 @@ def named(name: str) -> list[Setting]:
 
 def lines(one: Setting) -> list[str]:
     """A setting in words, for `said`."""
+    from wizard.settings import accepts_said
+
     default = said("none, it must be given") if one.required else worded(one.default)
     begin, end = mark(" ("), mark(")")
     elsewhere = [f"{name}{begin}{', '.join(tools)}{end}" for name, tools in one.names.items()]
     return [
         f"{foreign(one.name)} [{one.table}]",
         f"  {one.about}",
-        f"  accepts: {foreign(takes(one))}",
+        f"  accepts: {foreign(accepts_said(one))}",
         f"  by itself: {foreign(default)}; a plan decides it with a reason",
         f"  elsewhere: {foreign(joined(elsewhere)) if elsewhere else 'the same name'}",
         f"  also taken: {foreign(joined(one.aliases)) if one.aliases else 'no other name'}",
