@@ -17,8 +17,10 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests.screens.pages import PAGES
-from tests.screens.stage import RUN, OnePage, rest, until
+from tests.screens.stage import RUN, OnePage, rest, shown, until
 from tests.screens.test_tune_page import FACTS, START, with_settings
+from wizard.answers import Answers
+from wizard.plan import Plan
 from wizard.screens.tune import TunePage
 from wizard.widgets import frames, page, terminal
 
@@ -37,7 +39,7 @@ class Drawn(OnePage):
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("plan", "down"), ("data", "v"), ("tune", "4"), ("finish", "question_mark")]
+    ("name", "key"), [("plan", "down"), ("data", "v"), ("tune", "tab"), ("finish", "question_mark")]
 )
 async def test_all_that_follows_from_a_key_is_one_frame(
     name: str, key: str, monkeypatch: pytest.MonkeyPatch
@@ -46,13 +48,32 @@ async def test_all_that_follows_from_a_key_is_one_frame(
     monkeypatch.setattr(page, "SOON_SECONDS", 5.0)
     app = Drawn(lambda: tune() if name == "tune" else PAGES[name]())
     async with app.run_test(size=(80, 24)) as pilot:
-        if key == "4":
-            await pilot.press("tab")
         await begun(pilot, app)
         await pilot.press(key)
         await rest(pilot)
         await pilot.pause(0.1)
         assert len(app.frames) == 1
+
+
+async def test_what_is_typed_is_drawn_before_it_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second frame has the plan; none of the screen that stays as it was is drawn again."""
+    monkeypatch.setattr(frames, "PATIENCE_SECONDS", 5.0)
+    drawn_before: list[int] = []
+
+    def make_plans(answers: Answers) -> tuple[Plan, ...]:
+        drawn_before.append(len(app.frames))
+        return with_settings(answers)
+
+    app = Drawn(lambda: TunePage(make_plans, START, RUN.name, FACTS))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("tab")
+        await begun(pilot, app)
+        await pilot.press("4")
+        await until(pilot, lambda: "num_train_epochs 3 → 4" in shown(app))
+        await pilot.pause(0.1)
+    assert drawn_before == [1]
+    assert len(app.frames) == 2
+    assert not any(isinstance(frame, LayoutUpdate) for frame in app.frames)
 
 
 async def begun(pilot: Pilot[Any], app: Drawn) -> None:

@@ -378,7 +378,11 @@ class TunePage(Page[Chosen]):
 
     def _plan(self) -> None:
         answers = self._asked_for = self._answers
-        self.ask(lambda: (answers, self._make_plans(answers)), self._planned, "planning anew")
+
+        def plan() -> tuple[Answers, tuple[Plan, ...]]:
+            return answers, self._make_plans(answers)
+
+        self.ask(plan, self._planned, "planning anew", later=True)
 
     def _newer(self) -> bool:
         """Whether the answers changed while they were planned; then they are planned again."""

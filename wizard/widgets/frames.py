@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from contextlib import suppress
 from typing import Any, ClassVar
 
+from rich.console import RenderableType
+from textual.geometry import Size
 from textual.reactive import Reactive
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 from textual.widget import Widget
+
+from wizard.widgets.below import Below
 
 PATIENCE_SECONDS = 0.04
 """A frame is not held back for longer."""
@@ -33,6 +39,7 @@ class OneFrame(Screen[Any]):
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
     """The toolkit draws the whole screen anew when it changes; both widgets draw themselves."""
     _held = False
+    _next_frame: asyncio.Event | None = None
     _loaded: ClassVar[set[type]] = set()
 
     def on_mount(self) -> None:
@@ -44,6 +51,25 @@ class OneFrame(Screen[Any]):
         if type(self) not in self._loaded:
             self._loaded.add(type(self))
             self.set_timer(LOADED_SECONDS, _keep_loaded)
+
+    def render(self) -> RenderableType | Below:
+        """What is under the screen, where it is a box over another."""
+        rendered = super().render()
+        if isinstance(rendered, BackgroundScreen):
+            return Below(rendered.screen, rendered.color)
+        return rendered
+
+    def _screen_resized(self, size: Size) -> None:
+        """The toolkit lays out what is under a box anew whenever one is opened."""
+        if self.app.screen is self or self._compositor.size != size:
+            super()._screen_resized(size)
+
+    async def painted(self) -> None:
+        """Wait until what was changed so far is drawn, as far as anything was."""
+        if self._next_frame is None:
+            self._next_frame = asyncio.Event()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._next_frame.wait(), PATIENCE_SECONDS)
 
     async def answer(self) -> bool:
         """Wait for what may be answered at once, beside the screen; whether there was any."""
@@ -101,6 +127,9 @@ class OneFrame(Screen[Any]):
         self._held = False
         self._compositor.update_widgets(self._dirty_widgets)
         super()._compositor_refresh()
+        if self._next_frame is not None:
+            self._next_frame.set()
+            self._next_frame = None
 
 
 def _keep_loaded() -> None:

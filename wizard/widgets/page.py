@@ -241,18 +241,26 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         return True
 
     def ask(
-        self, call: Callable[[], Value], then: Callable[[Value], None], waiting_for: str
+        self,
+        call: Callable[[], Value],
+        then: Callable[[Value], None],
+        waiting_for: str,
+        *,
+        later: bool = False,
     ) -> None:
         """Run something slow in a thread; its value goes to `then`, a problem to the message line.
 
-        A newer call replaces an older one, whose value is dropped.
+        A newer call replaces an older one, whose value is dropped. One that takes the processor
+        for itself begins `later`: once what the key changed by itself is drawn.
         """
         self.message.working(waiting_for)
-        self._asked_since = time.monotonic()
+        self._asked_since = 0.0 if later else time.monotonic()
         self._answered = answered = asyncio.Event()
 
         async def asked() -> Value:
             try:
+                if later:
+                    await self.painted()
                 return await aside(call)
             finally:
                 answered.set()

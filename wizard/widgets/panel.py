@@ -29,12 +29,21 @@ def redraw(static: Static, content: Content | str) -> None:
         static.update(new)
     elif not before.is_same(new):
         static.update(new, layout=not _takes_the_same_room(static, before, new))
+        if not static.display:
+            static.clear_cached_dimensions()  # its room is asked for when it is shown
 
 
 def _takes_the_same_room(static: Static, before: Content, new: Content) -> bool:
-    """Whether nothing moves: as many lines as before, and none of them was or will be wrapped."""
+    """Whether nothing moves: it is not shown, or its room does not depend on its text.
+
+    Else as many lines as before, and none of them was or will be wrapped.
+    """
+    width, height = static.styles.width, static.styles.height
+    if not static.display:
+        return True
+    if width is not None and not width.is_auto and height is not None and not height.is_auto:
+        return True
     old_lines, new_lines = before.plain.split("\n"), new.plain.split("\n")
-    width = static.styles.width
     if len(old_lines) != len(new_lines) or (width is not None and width.is_auto):
         return False
     return max(map(cell_len, [*old_lines, *new_lines])) <= static.content_size.width
