@@ -4,10 +4,11 @@ Run: python benchmarks/keys.py [--keys N] [--size 80x24] [--page NAME ...]. Each
 child of its own on a pseudo-terminal, with the driver, the parser of keys and the escape codes
 that a user has; only what the pages show comes from values, but for plans, which the planner makes.
 The terminal marks frames (synchronized output, mode 2026), so each is told by its own end. The
-clock runs from the write of the key's bytes to the end of the last frame that follows it, until
-none has come for 40 ms; the first frame is told apart, and how many there are. Keys that change
-nothing are counted apart. The frame rate of the toolkit (60 a second) is part of what is measured,
-and so is the wait after Escape for bytes that may follow (25 ms; ESCDELAY).
+clock runs from the write of the key's bytes to the end of the first frame that follows it, in which
+the key is seen, and to the end of the last one, until none has come for 40 ms: what is planned
+because of a typed value comes in a frame of its own. Keys that change nothing are counted apart.
+The frame rate of the toolkit (60 a second) is part of what is measured, and so is the wait after
+Escape for bytes that may follow (25 ms; ESCDELAY).
 
 `re-plan` is a value typed on the Tune page until the plan of it is on the screen, and how many
 frames the terminal drew for it: epochs, which change no memory, and lengths never planned before,
@@ -156,13 +157,19 @@ def replanned(
         terminal.close()
 
 
-def told(name: str, seconds: Sequence[float], note: str) -> str:
-    """One line of the table, in milliseconds."""
+def told(name: str, first: Sequence[float], last: Sequence[float], note: str) -> str:
+    """One line of the table, in milliseconds; no `first` where only the end counts."""
+    if not last:
+        return f"{name:<19} nothing was drawn"
+    return f"{name:<19} {_spread(first)}   {_spread(last)}   {note}"
+
+
+def _spread(seconds: Sequence[float]) -> str:
     ordered = sorted(1000 * one for one in seconds)
     if not ordered:
-        return f"{name:<19} nothing was drawn"
+        return f"{'':>23}"
     p95 = ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)]
-    return f"{name:<19} {median(ordered):>7.1f} {p95:>7.1f} {ordered[-1]:>7.1f}   {note}"
+    return f"{median(ordered):>7.1f} {p95:>7.1f} {ordered[-1]:>7.1f}"
 
 
 def main() -> None:
@@ -174,20 +181,22 @@ def main() -> None:
     args = parser.parse_args()
     columns, rows = map(int, args.size.split("x"))
     print(f"{args.size}, {args.keys} keys a page, {os.cpu_count()} cores; milliseconds")
-    print(f"{'page':<19} {'p50':>7} {'p95':>7} {'max':>7}")
+    parts_of = f"{'p50':>7} {'p95':>7} {'max':>7}"
+    print(f"{'':<19} {'first frame':>23}   {'last frame':>23}")
+    print(f"{'page':<19} {parts_of}   {parts_of}")
     for page in args.page:
         if page in REPLANS:
             number = max(args.keys // 2, 8)
             seconds, parts = replanned(columns, rows, number, REPLANS[page])
-            print(told(page, seconds, f"{median(parts or [0]):.0f} frames"), flush=True)
+            print(told(page, (), seconds, f"{median(parts or [0]):.0f} frames"), flush=True)
             continue
         found = measure(page, columns, rows, args.keys)
         drawn = [times for times in found if times]
         silent = len(found) - len(drawn)
-        first = 1000 * median(times[0] for times in drawn) if drawn else 0.0
-        note = f"{median(len(times) for times in drawn or [[]]):.0f} frames, the first {first:.0f}"
+        note = f"{median(len(times) for times in drawn or [[]]):.0f} frames"
         note += f"; {silent} keys drew nothing" if silent else ""
-        print(told(page, [times[-1] for times in drawn], note), flush=True)
+        first, last = ([times[at] for times in drawn] for at in (0, -1))
+        print(told(page, first, last, note), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from textual import events, work
 from textual.app import App, SystemCommand
@@ -117,6 +117,13 @@ class TunewrightApp(App[Path]):
     def get_driver_class(self) -> type[Driver]:
         """What reads this terminal."""
         return patient(super().get_driver_class())
+
+    def refresh(
+        self, *, repaint: bool = True, layout: bool = False, recompose: bool = False
+    ) -> Self:
+        """Draw the screen; the toolkit also lays it out anew once a box over it is gone."""
+        laid_out = bool(self._screen_stack) and self.screen._compositor.size == self.size
+        return super().refresh(repaint=repaint, layout=layout and not laid_out, recompose=recompose)
 
     def _print_error_renderables(self) -> None:
         """The command tells an error in a line, not Textual's picture of every variable."""

@@ -60,8 +60,11 @@ class OneFrame(Screen[Any]):
         return rendered
 
     def _screen_resized(self, size: Size) -> None:
-        """The toolkit lays out what is under a box anew whenever one is opened."""
-        if self.app.screen is self or self._compositor.size != size:
+        """Lay out for a new size alone.
+
+        The toolkit does so again for the one it has, and for all below, when a box is opened.
+        """
+        if self._compositor.size != size:
             super()._screen_resized(size)
 
     async def painted(self) -> None:

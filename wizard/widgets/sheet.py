@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -17,6 +18,32 @@ from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import name_box, redraw
 
 MORE = "Up, Down and Page Down show the rest; Esc closes"
+
+
+class Prose(Static):
+    """A long text, which is not wrapped anew each time that the toolkit asks how high it is."""
+
+    def __init__(self, content: Content) -> None:
+        super().__init__(content, markup=False)
+        self._measured: tuple[object, dict[int, int]] = (content, {})
+        """The text, and width → how many lines it has; a box is measured with a scrollbar too."""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Lines of the text at a width."""
+        if self._measured[0] is not self.content:
+            self._measured = (self.content, {})
+        known = self._measured[1]
+        if width not in known:
+            known[width] = folded(self._text(), width).get_height(self.styles, width)
+        return known[width]
+
+    def render(self) -> Content:
+        """The text in lines of the box."""
+        return folded(self._text(), self.content_size.width)
+
+    def _text(self) -> Content:
+        text = self.content
+        return text if isinstance(text, Content) else Content(str(text))
 
 
 class Sheet(ModalScreen[None], OneFrame):
@@ -41,13 +68,11 @@ class Sheet(ModalScreen[None], OneFrame):
         super().__init__()
         self._heading = title
         self._content = content
-        self._width = 0
-        """Cells of a line for which the text is folded; 0 before it is known."""
 
     def compose(self) -> ComposeResult:
         """One box."""
         with VerticalScroll():
-            yield Static(markup=False)
+            yield Prose(self._text())
 
     def on_mount(self) -> None:
         """What came while the box was being made."""
@@ -55,7 +80,7 @@ class Sheet(ModalScreen[None], OneFrame):
 
     def on_resize(self) -> None:
         """The room changed."""
-        self.call_after_refresh(self._fit)
+        self.call_after_refresh(self._tell_more)
 
     def show(self, content: Content | str) -> None:
         """Replace the text; before the box is there, it will have this one."""
@@ -64,18 +89,12 @@ class Sheet(ModalScreen[None], OneFrame):
             self._draw_text()
 
     def _draw_text(self) -> None:
-        text = self._content
-        shown = Content(said(text)) if isinstance(text, str) else text
-        redraw(self.query_one(Static), folded(shown, self._width))
-        self.call_after_refresh(self._fit)
+        redraw(self.query_one(Prose), self._text())
+        self.call_after_refresh(self._tell_more)
 
-    def _fit(self) -> None:
-        width = self.query_one(VerticalScroll).scrollable_content_region.width
-        if width != self._width:
-            self._width = width
-            self._draw_text()
-        else:
-            self._tell_more()
+    def _text(self) -> Content:
+        content = self._content
+        return Content(said(content)) if isinstance(content, str) else content
 
     def _tell_more(self) -> None:
         """Say at the lower edge which keys show the rest, where there is more."""
