@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engine.failure import RunError
 from engine.record import read_json
 from engine.spec import ZERO_STAGES, Spec
+from engine.theirs import quoted
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -207,11 +208,11 @@ def _continued(spec: Spec, model: PreTrainedModel, folder: Path) -> Any:
             model, str(folder), is_trainable=True, autocast_adapter_dtype=not sharded
         )
     except RuntimeError as error:
-        said = next((line.strip() for line in str(error).splitlines() if "mismatch" in line), "")
+        said = next((line for line in str(error).splitlines() if "mismatch" in line), error)
         raise RunError(
             "bad_spec",
             f"adapter={folder}: was made for a model of other sizes than {spec.model.model} "
-            f"({said or error})",
+            f"({quoted(said)})",
         ) from None
     with safe_open(str(folder / "adapter_model.safetensors"), "pt") as file:
         there = set(file.keys())

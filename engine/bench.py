@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.events import EXIT_OK
+from engine.theirs import why
 
 TOTAL_SECONDS = 20.0
 PART_SECONDS = 1.5
@@ -58,8 +59,7 @@ def main(given: list[str] | None = None) -> NoReturn:
         try:
             value, what = measure()
         except Exception as error:
-            text = str(error).strip().splitlines()
-            _say("failed", name=name, text=(text or [type(error).__name__])[0][:300])
+            _say("failed", name=name, text=why(error))
         else:
             _say("rate", name=name, value=value, what=what)
     _say("end", seconds=round(time.monotonic() - begun, 2))

@@ -15,6 +15,7 @@ from engine import own_code
 from engine.failure import RunError, classify
 from engine.fetch import read_fetched, read_spec
 from engine.record import read_json
+from engine.theirs import why
 
 MAX_NEW_TOKENS = 256
 
@@ -183,7 +184,7 @@ def converse(answerer: Answerer) -> None:
                 say(text=piece)
             say(done=True)
         except KeyError as error:
-            say(error=f"the request has no {error}")
+            say(error=f"the request has no {why(error)}")
         except Exception as error:
             say(error=classify(error).message)
 

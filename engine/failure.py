@@ -17,6 +17,7 @@ from engine.causes import class_of_text
 from engine.events import EXIT_OK, EXIT_OTHER, FAILURE_EXIT
 from engine.record import write_json
 from engine.spec import SpecError
+from engine.theirs import why, with_class
 
 DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 TRACEBACK_CHARACTERS = 3000
@@ -42,8 +43,7 @@ NOT_THEIRS = ("gpu_oom", "host_oom", "disk_full", "lost_device")
 
 def user_sentence(error: BaseException) -> str:
     """An error with the last line of the user's own code that it came through."""
-    name = type(error).__name__
-    text = f"{name}: {error}" if str(error).strip() else name
+    text = with_class(error)
     place = _user_place(error)
     return f"{place[0]}, line {place[1]}, in {place[2]}: {text}" if place else text
 
@@ -73,12 +73,12 @@ class Failure:
 def classify(error: BaseException) -> Failure:
     """The failure an exception stands for; never raises."""
     failure, known = _class_of(error)
-    text = str(error).strip() or type(error).__name__
+    text = str(error) if known else with_class(error)
     place = None if known or failure in NOT_THEIRS else _user_place(error)
     if place is not None and (failure == "unknown" or place[3]):
         failure, text = "user_code", user_sentence(error)
-    elif not known:
-        text = f"{type(error).__name__}: {text}"
+    elif isinstance(error, OSError) and known:
+        text = f"cannot write {error.filename or 'a file'}: {why(error)}"
     tail = "" if known else "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:]
     return Failure(failure=failure, code=FAILURE_EXIT[failure], message=text, traceback=tail)
 
@@ -124,7 +124,7 @@ def write_exit_file(
             {**said, "last": last, "step": step, "t": round(time.time(), 3), "pid": os.getpid()},
         )
     except OSError as error:
-        print(f"cannot write {path}: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cannot write {path}: {why(error)}", file=sys.stderr)  # noqa: T201
 
 
 NOW = "now"

@@ -17,6 +17,7 @@ from engine.record import read_json, tell, write_json
 from engine.rows.sources import Source, sources
 from engine.rows.values import DataError
 from engine.spec import ModelTable, Spec, SpecError, loads
+from engine.theirs import why
 
 if TYPE_CHECKING:
     from engine.hub.repo import Told
@@ -47,7 +48,7 @@ def read_spec(path: Path) -> Spec:
     try:
         spec = loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunError("bad_spec", f"{path}: {error.strerror or error}") from None
+        raise RunError("bad_spec", f"{path}: {why(error)}") from None
     except UnicodeDecodeError:
         raise RunError("bad_spec", f"{path}: not UTF-8") from None
     except SpecError as error:
@@ -244,7 +245,7 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise RunError("bad_spec", f"{path}: not valid JSON ({error})") from None
+        raise RunError("bad_spec", f"{path}: not valid JSON ({why(error)})") from None
 
 
 def main() -> int:

@@ -29,6 +29,7 @@ from typing import IO, Any
 
 from engine import processes
 from engine.events import EXIT_COMM, EXIT_NO_DEVICES, EXIT_OK
+from engine.theirs import why
 
 VISIBLE = {
     "cuda": "CUDA_VISIBLE_DEVICES",
@@ -164,10 +165,7 @@ def _be_a_rank(options: argparse.Namespace) -> int:
         ranks.all_reduce()
         ranks.stop()
     except Exception as error:
-        text = str(error).strip().splitlines()
-        _say(
-            "failed", rank=ranks.rank, **ranks.step, text=(text or [type(error).__name__])[0][:500]
-        )
+        _say("failed", rank=ranks.rank, **ranks.step, text=why(error))
         return EXIT_NO_DEVICES if ranks.step["during"] == "starting" else EXIT_COMM
     return EXIT_OK
 

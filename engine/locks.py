@@ -17,6 +17,7 @@ from pathlib import Path
 
 from engine.events import EXIT_CANNOT_WRITE, EXIT_NO_DEVICES, EXIT_OK, printable
 from engine.record import say
+from engine.theirs import why
 
 FOLDER = Path("/tmp")
 SAID_BYTES = 4096
@@ -98,7 +99,7 @@ def main(given: list[str] | None = None) -> int:
             for device in lockable(options.kind, options.visible):
                 print(f"{device} {make(device)}")  # noqa: T201
         except OSError as error:
-            say(f"cannot make a lock: {error}")
+            say(f"cannot make a lock: {why(error)}")
             return EXIT_CANNOT_WRITE
         return EXIT_OK
     for word in options.opened:

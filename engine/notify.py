@@ -8,6 +8,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from engine.theirs import why
+
 VARIABLE = "TUNEWRIGHT_NOTIFY"
 """JSON list: a program and its arguments, in which {run}, {event} and {message} are replaced."""
 LIMIT_SECONDS = 20.0
@@ -37,7 +39,7 @@ def notify(run: Path, event: str, message: str, *, wait: bool) -> None:
                     start_new_session=True,
                 )
             except OSError as error:
-                log.write(f"{command[0]}: {error.strerror}\n".encode())
+                log.write(f"{command[0]}: {why(error)}\n".encode())
                 return
             if wait:
                 child.wait(LIMIT_SECONDS)

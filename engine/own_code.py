@@ -11,6 +11,7 @@ from typing import Any
 from engine.automap import classes, files
 from engine.failure import RunError
 from engine.record import read_json
+from engine.theirs import why
 
 CONFIGS = ("config.json", "tokenizer_config.json")
 """Files of a model whose `auto_map` names code."""
@@ -117,5 +118,6 @@ def copy_once(folder: Path) -> None:
         try:
             get_cached_module_file(str(folder), file)
         except Exception as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RunError("bad_spec", f"{folder / file}: cannot be loaded ({first})") from None
+            raise RunError(
+                "bad_spec", f"{folder / file}: cannot be loaded ({why(error)})"
+            ) from None

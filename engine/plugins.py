@@ -19,6 +19,7 @@ from typing import Any
 from engine.failure import USER_FILES, RunError, user_sentence
 from engine.record import read_json, write_json
 from engine.spec import PLUGIN, Spec
+from engine.theirs import quoted, why
 
 FOLDER = "plugins"
 INDEX = "index.json"
@@ -92,7 +93,7 @@ def _source(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise RunError("bad_spec", f"plugins: {file}: {error.strerror or error}") from None
+        raise RunError("bad_spec", f"plugins: {file}: {why(error)}") from None
 
 
 def load(text: str, run: Path | None) -> Any:
@@ -134,7 +135,7 @@ def _module(file: Path, source: bytes) -> types.ModuleType:
     try:
         exec(compile(source, str(file), "exec"), vars(module))
     except SyntaxError as error:
-        raise RunError("user_code", f"{file}, line {error.lineno}: {error.msg}") from None
+        raise RunError("user_code", f"{file}, line {error.lineno}: {quoted(error.msg)}") from None
     except ModuleNotFoundError as error:
         beside = error.name is not None and (file.parent / f"{error.name}.py").exists()
         fix = "a plug-in is one file: put what it imports into it" if beside else "install it"

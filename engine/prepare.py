@@ -30,6 +30,7 @@ from engine.record import read_json, tell, write_json
 from engine.rowfile import RowFile, keep_only
 from engine.rows.sources import Source
 from engine.spec import Spec
+from engine.theirs import why
 from engine.tokenise import NAMED_ROWS, Counts, Work
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "config.json")
@@ -79,8 +80,9 @@ def prepare(spec: Spec, run: Path) -> dict[str, Any]:
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            why = os.strerror(error.errno)
-            raise RunError("disk_full", f"{run}: cannot write the prepared rows: {why}") from None
+            raise RunError(
+                "disk_full", f"{run}: cannot write the prepared rows: {why(error)}"
+            ) from None
         raise
     shutil.rmtree(run / "prepared", ignore_errors=True)
     os.replace(part, run / "prepared")
@@ -97,8 +99,9 @@ def load_tokenizer(model: Path, *, trusted: bool = False) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(model), trust_remote_code=trusted)
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise RunError("bad_spec", f"{model}: its tokenizer cannot be loaded ({first})") from None
+        raise RunError(
+            "bad_spec", f"{model}: its tokenizer cannot be loaded ({why(error)})"
+        ) from None
     if not tokenizer.is_fast:
         raise RunError("bad_spec", f"{model}: needs a tokenizer.json")
     return tokenizer

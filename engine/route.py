@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from engine.theirs import why
+
 ANY_PORT = 29500
 """Nothing is sent there: a datagram socket that is connected only chooses its route."""
 WAIT_SECONDS = 120.0
@@ -67,7 +69,7 @@ def main() -> None:
             if time.monotonic() < end:
                 time.sleep(1.0)
                 continue
-            print(f"{sys.argv[1]}: {error}", file=sys.stderr)  # noqa: T201
+            print(f"{sys.argv[1]}: {why(error)}", file=sys.stderr)  # noqa: T201
             return
         print(found or "")  # noqa: T201
         return

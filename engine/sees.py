@@ -10,13 +10,15 @@ import json
 import sys
 from typing import Any
 
+from engine.theirs import why, with_class
+
 
 def main(arguments: list[str]) -> int:
     """Print a line for torch, and one for a 4-bit layer where `--bnb` asks for it."""
     try:
         import torch
     except Exception as error:
-        say(error=f"{type(error).__name__}: {error}")
+        say(error=with_class(error))
         return 0
     backend = _backend(torch)
     say(
@@ -54,7 +56,7 @@ def _devices(torch: Any, backend: str, free: bool) -> dict[str, Any]:
             found["devices"].append(_device(module, index, free))
         found["peer_access"] = _peers(torch, backend, len(found["devices"]))
     except Exception as error:
-        found["error"] = f"{type(error).__name__}: {error}"
+        found["error"] = with_class(error)
     return found
 
 
@@ -65,7 +67,7 @@ def _why_none(torch: Any) -> str | None:
     try:
         torch.cuda.init()
     except Exception as error:
-        return str(error)
+        return why(error)
     return None
 
 
@@ -104,13 +106,13 @@ def _four_bits(torch: Any, backend: str) -> dict[str, Any]:
     try:
         from bitsandbytes.nn import Linear4bit
     except Exception as error:
-        return {"bnb_4bit": False, "bnb_error": f"{type(error).__name__}: {error}"}
+        return {"bnb_4bit": False, "bnb_error": with_class(error)}
     try:
         layer = Linear4bit(64, 64, bias=False, compute_dtype=torch.float32, quant_type="nf4")
         answer = layer.to(backend)(torch.ones(2, 64, device=backend))
         good = bool(torch.isfinite(answer).all())
     except Exception as error:
-        return {"bnb_4bit": False, "bnb_error": f"{type(error).__name__}: {error}"}
+        return {"bnb_4bit": False, "bnb_error": with_class(error)}
     return {"bnb_4bit": good, "bnb_error": None if good else "its answer is not finite"}
 
 

@@ -19,6 +19,7 @@ from engine.rows.formats import format_named
 from engine.rows.sources import Reading, Source
 from engine.rows.values import Chunk, DataError
 from engine.spec import DataTable
+from engine.theirs import why
 from engine.tokenise import Batch, Counts, Work
 
 Sources = tuple[Source, ...]
@@ -119,7 +120,7 @@ def files_of(source: Source) -> Sequence[Path]:
         except DataError as error:
             raise unreadable(path, error) from None
         except OSError as error:
-            raise RunError("bad_data", f"{path}: {error.strerror or error}") from None
+            raise RunError("bad_data", f"{path}: {why(error)}") from None
     return found
 
 
@@ -138,7 +139,7 @@ def _readable(path: Path) -> Iterator[Chunk]:
     try:
         yield from files.chunks(path)
     except OSError as error:
-        raise RunError("bad_data", f"{path}: {error.strerror or error}") from None
+        raise RunError("bad_data", f"{path}: {why(error)}") from None
 
 
 def unreadable(path: Path, error: DataError) -> RunError:
@@ -210,11 +211,12 @@ def refusal(
     allow = (
         f"; max_dropped_percent={math.ceil(percent)} goes on without them" if counts.kept else ""
     )
-    return (
-        f"{first['file']}: {counts.dropped_rows} of {counts.rows} rows cannot be used "
-        f"({percent:.1f} %, {table.max_dropped_percent:g} % allowed); the first is "
-        f"{first['unit']} {first['line']}: {first['reason']}{allow}"
+    share = (
+        f"{counts.dropped_rows} of {counts.rows} rows cannot be used "
+        f"({percent:.1f} %, {table.max_dropped_percent:g} % allowed)"
     )
+    named_first = f"the first is {first['unit']} {first['line']}: {first['reason']}"
+    return f"{first['file']}: {share}; {named_first}{allow}"
 
 
 def cut_length(stage: Stage, table: DataTable) -> int | None:

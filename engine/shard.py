@@ -12,6 +12,7 @@ from typing import Any
 from engine.builds import refuse_stale_locks
 from engine.failure import RunError
 from engine.spec import ZERO_STAGES, Spec
+from engine.theirs import why
 
 BACKENDS = {"cuda": "nccl", "npu": "hccl", "cpu": "gloo"}
 """Device kind → what its ranks talk through."""
@@ -155,7 +156,7 @@ def with_own_disk_folder(spec: Spec, run: Path) -> Spec:
         own.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise RunError(
-            "bad_spec", f"nvme_path: {own.parent}: {error.strerror}: name a folder you can write in"
+            "bad_spec", f"nvme_path: {own.parent}: {why(error)}: name a folder you can write in"
         ) from None
     parallel = spec.parallel.model_copy(update={"nvme_path": str(own)})
     return spec.model_copy(update={"parallel": parallel})

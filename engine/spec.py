@@ -25,6 +25,7 @@ from engine.methods import MethodTable as MethodTable
 from engine.methods import all_labelled as all_labelled
 from engine.methods import wrong_stage as wrong_stage
 from engine.table import LARGEST, Table
+from engine.theirs import why
 from engine.training import LOWEST_RATE as LOWEST_RATE
 from engine.training import PREFETCHED as PREFETCHED
 from engine.training import TrainingTable as TrainingTable
@@ -347,7 +348,7 @@ def loads(text: str) -> Spec:
     except ValidationError as error:
         raise SpecError("; ".join(_sentence(e) for e in error.errors())) from None
     except ValueError as error:
-        raise SpecError(f"not valid TOML: {error}") from None
+        raise SpecError(f"not valid TOML: {why(error)}") from None
     except RecursionError:
         raise SpecError("not valid TOML: nested too deeply") from None
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from engine.rows.values import Conversation, Message, RowError
+from engine.theirs import why
 
 THOUGHT = re.compile(r"\s*<think>(?P<reasoning>.*?)</think>(?P<answer>.*)", re.DOTALL)
 FIELDS: Mapping[str, str] = {
@@ -90,8 +91,7 @@ class Template:
                 )
             )
         except Exception as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RowError(f"the chat template refuses it: {first}") from None
+            raise RowError(f"the chat template refuses it: {why(error)}") from None
 
     def begins(self, text: str, row: Conversation, turns: int, *, prompt: bool) -> int | None:
         """Characters of `text` that a row's first turns take.

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.theirs import why
+
 if TYPE_CHECKING:
     import torch
 
@@ -149,8 +151,9 @@ def _on_meta(spec: Spec, folder: Path) -> Any:
                 trust_remote_code=False,
             )
     except (ValueError, OSError, ImportError) as error:
-        first = str(error).strip().partition("\n")[0]
-        raise UntraceableError(f"{folder}: transformers makes no model of it: {first}") from None
+        raise UntraceableError(
+            f"{folder}: transformers makes no model of it: {why(error)}"
+        ) from None
     model.config.use_cache = False
     text = model.config.get_text_config()
     if text.pad_token_id is None:  # a model that scores looks for it, as training gives it one

@@ -20,6 +20,7 @@ from transformers import TrainerCallback
 
 from engine.report import Report
 from engine.spec import Spec
+from engine.theirs import why
 
 PROJECT = "tunewright"
 CLASSES: Mapping[str, str] = {
@@ -139,8 +140,7 @@ class Tracker(TrainerCallback):  # type: ignore[misc]
 
 def lost(name: str, error: BaseException) -> str:
     """What to say of a tracker that failed."""
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"report_to={name} failed, and the run goes on without it: {first}"
+    return f"report_to={name} failed, and the run goes on without it: {why(error)}"
 
 
 def tracker(spec: Spec, run: Path, report: Report) -> list[Any]:

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from engine.events import EXIT_BAD_SPEC, EXIT_CANNOT_WRITE, EXIT_OK
+from engine.theirs import why
 
 ORIGIN = "origin.json"
 """What the folder was made from, and the SHA-256 of every file in it."""
@@ -138,7 +139,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_BAD_SPEC
     except OSError as error:
-        sys.stderr.write(f"{folder}: the model folder cannot be made: {error}\n")
+        sys.stderr.write(f"{folder}: the model folder cannot be made: {why(error)}\n")
         return EXIT_CANNOT_WRITE
     return EXIT_OK
 

@@ -18,6 +18,7 @@ from engine.events import (
     EXIT_STOPPED,
     FAILURE_EXIT,
 )
+from engine.theirs import quoted
 
 CRASHES = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV, signal.SIGILL})
 """Signals a process sends itself: a restart would meet them again."""
@@ -84,7 +85,7 @@ def _with_evidence(verdict: Verdict, evidence: Evidence) -> Verdict:
     """What the kernel said outranks what a rank made of it, for a device that is lost."""
     lost = [line for line in evidence.kernel if LOST_DEVICE.search(line)]
     if lost and verdict.code in (EXIT_OTHER, EXIT_COMM) and verdict.failure != "lost_device":
-        text = f"a device was lost ({lost[0]}): {verdict.message}"
+        text = f"a device was lost ({quoted(lost[0])}): {verdict.message}"
         verdict = replace(verdict, code=EXIT_COMM, failure="lost_device", message=text)
     first = evidence.first_lost
     torchrun = [] if first is None else [f"torchrun saw rank {first[0]} end first, with {first[1]}"]
@@ -99,7 +100,10 @@ def _command(evidence: Evidence) -> Verdict:
         return _killed(evidence, "the command")
     if code not in EXIT_MEANING:
         code = EXIT_OTHER
-    return Verdict(code=code, failure=class_of(code), message=evidence.last_line)
+    told = evidence.last_line
+    if told and code == EXIT_OTHER:  # the end of a traceback
+        told = quoted(told)
+    return Verdict(code=code, failure=class_of(code), message=told)
 
 
 def _ranks(evidence: Evidence) -> Verdict:
@@ -157,6 +161,7 @@ def _without_last_word(evidence: Evidence, missing: Sequence[int]) -> Verdict:
         code = evidence.command_code
     ours = evidence.said.get(rank, "")
     line = last_line(ours) or evidence.last_line
+    line = quoted(line) if line else ""
     by_itself = code is not None and (code >= 0 or -code in CRASHES)
     if by_itself and not evidence.oom_kills:
         known = class_of_text("\n".join((ours or evidence.last_line).splitlines()[-LAST_LINES:]))

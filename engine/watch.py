@@ -32,6 +32,7 @@ from engine.record import (
     write_state,
 )
 from engine.stage import HANG_SECONDS, Stage, watch
+from engine.theirs import why
 
 WAIT_SECONDS = 0.5
 
@@ -154,7 +155,7 @@ def main(given: list[str] | None = None) -> int:
         try:
             return begin(options.run, options.pid, new=options.new)
         except OSError as error:
-            say(f"cannot write in {options.run.resolve()}: {error.strerror}")
+            say(f"cannot write in {options.run.resolve()}: {why(error)}")
             return EXIT_CANNOT_WRITE
     if options.command == "end":
         return end(options.run, options.code, options.reason)

@@ -56,7 +56,7 @@ def test_a_crash_in_native_code_is_not_restarted_and_names_its_signal() -> None:
     assert (verdict.code, verdict.failure, verdict.rank) == (70, "unknown", 1)
     assert verdict.message == (
         "rank 1 ended with SIGSEGV (a crash in native code) and left no exit file: "
-        "Fatal Python error: Segmentation fault"
+        "“Fatal Python error: Segmentation fault”"
     )
 
 

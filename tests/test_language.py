@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.text_rules import NOUNS
 from tests.texts import TEMPLATE, template
 from wizard import language, wording
 from wizard.cli import main
@@ -154,6 +156,9 @@ SAID: Mapping[str, str] = {
     "LoRA r8 fp32, DDP on 2 CPU ranks": "LoRA r8 fp32，DDP，2 个 CPU rank",
     "--model and --data must be given": "必须给出 --model 和 --data",
     "compare, pack": "compare, pack",
+    "From your last run. Enter reads the file; Enter again goes on to the plans.": (
+        "来自上一次任务。Enter 读取文件；再按 Enter 前往方案。"
+    ),
     "learning_rate = 'x': input should be a valid number, unable to parse string as a number": (
         "learning_rate = 'x'：应为数字"
     ),
@@ -325,6 +330,23 @@ def test_words_of_the_field_are_explained_in_every_language(chinese: None) -> No
     for word, line in zip(GLOSSARY, told, strict=True):
         assert line.startswith(f"{word}：")
         assert CHINESE.search(line)
+
+
+def test_whatever_is_counted_is_a_noun_of_the_catalogues() -> None:
+    calls = [
+        call
+        for path in CATALOGUES.parent.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("counted", "wording.counted")
+    ]
+    nouns = [call.args[1] for call in calls if len(call.args) == 2]
+    assert len(nouns) > 20
+    named = {noun.value for noun in nouns if isinstance(noun, ast.Constant)}
+    assert named <= {*NOUNS}
+    variable = {ast.unparse(noun) for noun in nouns if not isinstance(noun, ast.Constant)}
+    assert variable <= {"unit", "unit_of(stage)"}, "it says `block`, `pack`, `row` or a device's"
+    for noun in NOUNS:
+        assert CHINESE.search(CHINESE_TEXTS.said(f"3 {noun}s").replace("rank", "个")), noun
 
 
 COMMAND_OF_README = re.compile(r"^(?:tunewright|\./install\.sh)[^#\n]*", re.MULTILINE)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
-WRITERS = ("wizard/script.py", "wizard/formats/", "wizard/report/plots.py")
+WRITERS = (
+    *("wizard/script.py", "wizard/report/plots.py", "wizard/formats/clusters.py"),
+    *("wizard/formats/jobs.py", "wizard/formats/text.py"),
+)
 """They write files: of these only what they tell a person."""
 TOLD_BY = frozenset(
-    {"Problem", "ProblemError", "SpecError", "ValueError", "error", "warning", "note"}
+    {"Problem", "ProblemError", "SpecError", "ValueError", "_RefusedError", "error", "note"}
+    | {"warning"}
 )
 NOT_FOR_PEOPLE = ("wizard/probe/nvml_calls.py", "wizard/widgets/theme.py")
 
@@ -34,7 +38,8 @@ NO_TEXT_NAMES = re.compile(
 STYLE = re.compile(r"(bold|dim|italic|reverse|underline)?\s*\$[\w-]+$|bold$")
 CODE = re.compile(
     r"\$\(|\$\{|^\s*#!|&&|</?\w+[ >/]|::|^-{1,2}\w[\w-]*$|^[\w./-]+\.(py|json|toml|sh|jsonl)$"
-    r"|\\[a-z]|^%|;\s*\}|\w+\(\)|^[\w.]+="
+    r"|\\[a-z]|^%|;\s*\}|\w+\(\)$|^[\w.]+=[^ ]*$"
+    r"|^(set -e|export \{0\}=\{1\}$|exec swift|# shellcheck|\{0\}accelerate launch)"
 )
 READS = re.compile(r"[A-Za-z]{2,}")
 WORD = re.compile(r"[A-Za-z][A-Za-z'’.-]*$|[A-Z][\w-]+$|[A-Z][a-z]+/[a-z]+$")
@@ -105,19 +110,30 @@ saving evaluating loading fetching preparing starting wrapping done stopped fail
 lost finished quality fastest ok gated base instruct backward forward SILENT FAILED SLOW
 FINISHED STOPPED STALE RUNNING STARTING BUSY LOST rendered raw error warning note info
 slowest rank memory host compute communication row line least-memory fewest-devices stays tokens
-recomputing messages alpaca preference kto text adapters attention optimizer offload
-inputs allocator context logits process weights gradients activations adapter loss
+recomputing messages alpaca preference kto text adapters attention optimizer offload reference
+Pre-training inputs allocator context logits process weights gradients activations adapter loss
 """
 FRAGMENTS = tuple(_FRAGMENTS.split())
 """Words that are ours wherever they stand alone for a value."""
-SHORT = ("line {0}", "row {0}", "at least {0}", "or {0}", "Full {0}")
+SHORT = ("line {0}", "row {0}", "at least {0}", "or {0}", "or none", "Full {0}")
 """Texts put together where they are not read as one."""
 TITLES = ("error",)
 """Titles of columns that elsewhere are another word."""
+PLACES = (
+    *("memory", "processors", "container", "packages", "links", "host", "software", "disks"),
+    *("folders", "all-reduce", "all ranks", "runs here", "NVIDIA driver", "operating system"),
+    *("composed machine", "test of the links", "preset {0}", "{0} of the preset {1}"),
+    *("{0} (preset {1})", "eval_data, {0}", "{0}, line {1}", "{0}, row {1}", "runs on {0}"),
+    *("{0} (runs)", "{0} (cache)", "card {0}", "NPU {0}, chip {1}"),
+    *("ranks {0} and {1}", "devices {0} and {1}", "device {0} ({1})", "device {0}", "devices {0}"),
+    *("{0} at http{1}", "{0} (hub cache)", "{0} (tmp)"),
+)
+"""Where a problem is, as far as that is in words of ours."""
 _NOUNS = """
-row step device rank checkpoint setting token warning layer file pack run
+row step device rank checkpoint setting token warning layer file pack run block
+shard byte
 """
-NOUNS = (*_NOUNS.split(), "CPU rank")
+NOUNS = (*_NOUNS.split(), "CPU rank", "weight file", "optimizer step")
 OF_LIBRARIES = (
     # argparse
     "usage: ",

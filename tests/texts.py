@@ -29,6 +29,7 @@ from tests.text_rules import (
     NOT_FOR_PEOPLE,
     NOUNS,
     OF_LIBRARIES,
+    PLACES,
     PLURAL,
     READS,
     SHORT,
@@ -41,7 +42,7 @@ from tests.text_rules import (
     WORD_LISTS,
     WRITERS,
 )
-from wizard.language import CATALOGUES, EDGES, FRAGMENT, TITLE, languages
+from wizard.language import CATALOGUES, EDGES, FRAGMENT, PLACE_OF, TITLE, languages
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = CATALOGUES / "tunewright.pot"
@@ -69,6 +70,8 @@ def texts() -> list[Text]:
         keep(word, "tests/texts.py", context=FRAGMENT)
     for word in TITLES:
         found[f"{TITLE}\4{word}"] = Text(word, {"tests/texts.py"}, context=TITLE)
+    for place in (*PLACES, *_places_of_machines()):
+        found[f"{PLACE_OF}\4{place}"] = Text(place, {"tests/texts.py"}, context=PLACE_OF)
     for noun in NOUNS:
         keep(f"{{0}} {noun}", "tests/texts.py", plural=f"{{0}} {noun}s")
     for english in SHORT:
@@ -321,7 +324,7 @@ def _of_settings() -> Iterator[tuple[str, str]]:
         if setting.about:
             yield core(setting.about), "engine/spec.py"
         if re.match(r"(a |true|text|names)", setting.accepts):
-            numbers = re.findall(r"\d[\d,.e+-]*", setting.accepts)
+            numbers = re.findall(r"\d(?:[\d,.e+-]*\d)?", setting.accepts)
             accepts = setting.accepts
             for at, number in enumerate(numbers):
                 accepts = accepts.replace(number, f"{{{at}}}", 1)
@@ -340,7 +343,12 @@ def _of_machines() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "presets" / "machines").glob("*.json")):
         for problem in json.loads(path.read_text(encoding="utf-8")).get("problems", ()):
             yield core(problem["what"]), "presets/machines"
-            yield problem["where"], "presets/machines"
+
+
+def _places_of_machines() -> Iterator[str]:
+    for path in sorted((ROOT / "presets" / "machines").glob("*.json")):
+        for problem in json.loads(path.read_text(encoding="utf-8")).get("problems", ()):
+            yield problem["where"]
 
 
 def template() -> polib.POFile:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.theirs import why
 from wizard import paths
 from wizard.answers import DEFAULT_POLICY, Answers, Policy
 from wizard.facts import Dataset, Facts
@@ -394,7 +395,7 @@ def write_export(exported: Exported, out: Path, *, force: bool = False) -> list[
     try:
         where.mkdir(exist_ok=True)
     except OSError as error:
-        what = f"this folder cannot be made: {error.strerror}"
+        what = f"this folder cannot be made: {why(error)}"
         raise ProblemError(Problem(what=what, where=str(where))) from None
     return [write_new(where / name, text, force=force) for name, text in exported.files.items()]
 

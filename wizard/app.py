@@ -43,7 +43,7 @@ from wizard.steps import (
     with_typed,
 )
 from wizard.widgets.aside import aside
-from wizard.widgets.page import Page
+from wizard.widgets.page import Page, problem_from
 from wizard.widgets.question import Question
 from wizard.widgets.terminal import patient
 from wizard.widgets.theme import CALM
@@ -299,9 +299,7 @@ class TunewrightApp(App[Path]):
         try:
             return await aside(call)
         except (ProblemError, OSError) as error:
-            told = (
-                said_problem(error.problem) if isinstance(error, ProblemError) else said(str(error))
-            )
+            told = said_problem(problem_from(error))
             self.notify(told, severity="warning", markup=False)
             return None
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from engine.theirs import why, with_class
 from wizard import __version__, language
 from wizard.commands import COMMANDS
 from wizard.commands.terminal import be_quiet
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno in UNWRITABLE:
             _discard_output()
             where = f" {_one_line(error.filename)}" if error.filename else ""
-            print(f"tunewright: {said(f'cannot write{where}: {error.strerror}')}", file=sys.stderr)
+            print(f"tunewright: {said(f'cannot write{where}: {why(error)}')}", file=sys.stderr)
             return 1
         return _internal(error)
 
@@ -144,7 +145,7 @@ def _internal(error: Exception) -> int:
     if os.environ.get("TUNEWRIGHT_TRACEBACK"):
         traceback.print_exc()
     text = said(
-        f"internal error, {type(error).__name__}: {_one_line(str(error))} "
+        f"internal error: {_one_line(with_class(error))} "
         "(TUNEWRIGHT_TRACEBACK=1 shows where; no run is affected)"
     )
     print(f"tunewright: {text}", file=sys.stderr)

@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
+from engine.theirs import why
 from wizard import paths
 from wizard.problem import Problem, ProblemError
 
@@ -39,7 +40,7 @@ def read() -> Configuration:
     except FileNotFoundError:
         return Configuration()
     except (OSError, ValueError) as error:
-        raise _wrong(f"cannot be read: {error}") from None
+        raise _wrong(f"cannot be read: {why(error)}") from None
     for table, keys in content.items():
         if table not in KNOWN or not isinstance(keys, dict):
             raise _wrong(f"unknown table `{table}`: there are {', '.join(KNOWN)}")

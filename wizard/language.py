@@ -30,6 +30,8 @@ FRAGMENT = "fragment"
 """Context of a word that is a word of ours wherever it stands for a whole value."""
 MOST_PIECES = 121
 TITLE = "title"
+PLACE_OF = "place"
+"""Context of what a problem says of where it is, in words of ours; all else there is a name."""
 LONGEST = 2000
 """Characters of a line that is compared with texts that hold values."""
 HEAD = 8
@@ -50,12 +52,16 @@ NAME = re.compile(r"--[\w-]+|\w*[_\d]\w*")
 BEGIN, END = "\ufdd0", "\ufdd1"
 """Around what is foreign: no characters, and in no text."""
 MARKED = re.compile(f"[{BEGIN}{END}]")
-FOREIGN = re.compile(f"{BEGIN}([^{BEGIN}{END}]*){END}")
+FOREIGN = re.compile(f"{BEGIN}([^{BEGIN}{END}]*){END}|(“[^“”{BEGIN}{END}]*(?:”|$))")
+"""Marked, or in quotes; `engine.theirs` quotes. The end of what is quoted may have been cut off."""
 HIDDEN = re.compile(rf"{BEGIN}(\d+){END}")
 PROSE = re.compile(r"[a-z]{2,}")
+PATHS = ("/", "~/", "./", "../")
 WORDS_APART = re.compile(r"\s\S")
 JOINTS = re.compile(r"(\n+|\s{2,}|(?<=[A-Za-z)`'%])[.!?] (?=[A-Z`])|; |, |: | \()")
 """What joins texts."""
+BEFORE = re.compile(r"(: |; )(?=\d)")
+"""Between a place and a text that begins with a number."""
 EDGES = re.compile(r"([\s,;:.(\[]*)(.*?)([\s,;:.)\]]*)", re.DOTALL)
 
 
@@ -114,6 +120,7 @@ class Catalogue:
         self.fragments: set[str] = set()
         self.titles: dict[str, str] = {}
         """Titles of columns that are another word elsewhere."""
+        self.places: list[tuple[re.Pattern[str], str]] = []
         self.marks: dict[str, str] = {}
         """Punctuation between texts, as the language writes it."""
         templates: list[tuple[str, Template]] = []
@@ -127,6 +134,9 @@ class Catalogue:
             for english in filter(None, (entry.msgid, entry.msgid_plural)):
                 if not translated:
                     continue
+                if entry.msgctxt == PLACE_OF:
+                    self.places.append((_pattern(english), translated))
+                    continue
                 if PLACE.search(english):
                     counts = bool(entry.msgid_plural and COUNT.match(english))
                     template = _template(english, translated, counts=counts)
@@ -139,6 +149,9 @@ class Catalogue:
                 self.whole[english] = translated
                 if entry.msgctxt == FRAGMENT:
                     self.fragments.add(english)
+        for english, translated in [*self.whole.items()]:
+            if english.endswith(".") and " " in english:  # as it stands before another sentence
+                self.whole.setdefault(english[:-1], translated.removesuffix("。"))
         self.templates = _by_rarest_word(templates)
 
     @lru_cache(maxsize=8192)  # noqa: B019 – one catalogue lives as long as the program
@@ -189,6 +202,8 @@ class Catalogue:
                 known = [self.value(value) for value in values]
                 if values[-1].endswith(".") and not template.literals[-1] and text != core(text):
                     continue  # the mark behind it is the sentence's
+                if not template.literals[0] and BEFORE.search(values[0]):
+                    continue  # a place, or another text, before the one that this is
                 if template.counts and not self._is_number(values[0]):
                     continue
                 if not template.weak or all(map(self._is_plain, values)):
@@ -223,7 +238,8 @@ class Catalogue:
         named = text.split(AND)
         if len(named) < 2 or not all(NAME.fullmatch(one) or one in self.whole for one in named):
             return None
-        return self.mark(AND).join(self.whole.get(one, one) for one in named)
+        places = "{0}" + "".join(f"{self.mark(AND)}{{{at}}}" for at in range(1, len(named)))
+        return _filled(places, [self.whole.get(one, one) for one in named])
 
     def _is_plain(self, value: str) -> bool:
         """Whether a value is a number, one word, or a text of ours: no part of another sentence."""
@@ -235,6 +251,13 @@ class Catalogue:
         if WORDS_APART.search(stripped) or PROSE.fullmatch(stripped):
             return (self._listed(value) or self._as_one(value)) is not None
         return True
+
+    def place(self, text: str) -> str:
+        """Where a problem is: words of ours around a name, which may be any and stays."""
+        for pattern, translated in self.places:
+            if found := pattern.fullmatch(text):
+                return _filled(translated, [self.place(value) for value in found.groups()])
+        return text
 
     def mark(self, mark: str) -> str:
         """Punctuation between texts, as the language writes it."""
@@ -274,6 +297,11 @@ def _template(english: str, translated: str, *, counts: bool) -> Template:
     return Template(literals=literals, said=translated, weak=weak, counts=counts)
 
 
+def _pattern(english: str) -> re.Pattern[str]:
+    """What a text with values matches; its values are numbered in its order."""
+    return re.compile("(.+)".join(map(re.escape, PLACE.split(english)[::2])), re.DOTALL)
+
+
 def _by_rarest_word(
     templates: Iterable[tuple[str, Template]],
 ) -> Mapping[str, tuple[Template, ...]]:
@@ -299,12 +327,13 @@ def _whole_words(english: str) -> set[str]:
 
 
 def _is_path(text: str) -> bool:
-    return text.startswith(("/", "~/", "./", "../")) and not JOINTS.search(text)
+    return text.startswith(PATHS) and not JOINTS.search(text)
 
 
-def _joints(values: Iterable[str]) -> int:
-    """How often texts are joined within values."""
-    return sum(len(JOINTS.findall(core(value))) for value in values)
+def _joints(values: Sequence[str]) -> tuple[int, int]:
+    """How often texts are joined within values, first where a number begins the second."""
+    before = sum(len(BEFORE.findall(value)) for value in values)
+    return before, sum(len(JOINTS.findall(core(value))) for value in values)
 
 
 def _english_left(text: str) -> int:
@@ -369,11 +398,11 @@ def said_value(text: str) -> str:
 
 def _apart(text: str, translated: Callable[[str], str] | None) -> str:
     """A text translated with numbers for what is foreign in it."""
-    if BEGIN not in text:
+    if BEGIN not in text and "“" not in text:
         return translated(text) if translated else text
-    values = FOREIGN.findall(text)
+    values = [marked or quoted for marked, quoted in FOREIGN.findall(text)]
     if translated is None:
-        return FOREIGN.sub(lambda found: found[1], text)
+        return FOREIGN.sub(lambda found: found[1] or found[2] or "", text)
     numbers = iter(range(len(values)))
     hidden = FOREIGN.sub(lambda _: f"{BEGIN}{next(numbers)}{END}", text)
     return _filled(translated(hidden), values, HIDDEN)
@@ -394,7 +423,7 @@ def said_problem(problem: Problem) -> str:
     if _catalogue is None:
         return str(problem)
     colon, begin, end = map(_catalogue.mark, (": ", " (", ")"))
-    place = said(problem.where) if " " in problem.where else problem.where
+    place = _catalogue.place(problem.where)
     where = f"{place}{colon}" if place else ""
     fix = f"{begin}{said(problem.fix)}{end}" if problem.fix else ""
     return f"{where}{said(problem.what)}{fix}"

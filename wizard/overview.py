@@ -340,7 +340,10 @@ def pool_lines(facts: Facts) -> list[str]:
 def _lines(rows: Pairs) -> list[str]:
     labels = [said(label) for label, _ in rows]
     width = max(map(cells, labels), default=0)
-    values = (value if label == "name" else said_value(value) for label, value in rows)
+    values = (
+        value if label == "name" and value != UNKNOWN else said_value(value)
+        for label, value in rows
+    )
     return [f"{padded(label, width)}  {value}" for label, value in zip(labels, values, strict=True)]
 
 

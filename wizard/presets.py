@@ -15,6 +15,7 @@ import tomlkit
 
 from engine.settings import parse_setting
 from engine.spec import SETTINGS, SpecError
+from engine.theirs import why
 from wizard import paths
 from wizard.answers import Goal, Preset
 from wizard.problem import Problem, ProblemError
@@ -102,7 +103,7 @@ def save(preset: Preset) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         return _replace(folder / f"{preset.name}.toml", text)
     except OSError as error:
-        raise _refused(f"cannot be written: {error.strerror}", str(folder), "") from None
+        raise _refused(f"cannot be written: {why(error)}", str(folder), "") from None
 
 
 def write_new(path: Path, text: str, *, force: bool = False) -> Path:
@@ -115,7 +116,7 @@ def write_new(path: Path, text: str, *, force: bool = False) -> Path:
     try:
         return _replace(path, text)
     except OSError as error:
-        what = f"cannot be written: {error.strerror}"
+        what = f"cannot be written: {why(error)}"
         raise ProblemError(Problem(what=what, where=str(path), exit_code=1)) from None
 
 
@@ -140,7 +141,7 @@ def delete(name: str) -> Path:
     try:
         path.unlink()
     except OSError as error:
-        raise _refused(f"cannot be removed: {error.strerror}", name, "") from None
+        raise _refused(f"cannot be removed: {why(error)}", name, "") from None
     return path
 
 
@@ -169,7 +170,7 @@ def loads(text: str, name: str, origin: Origin) -> Preset:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise _refused(f"not valid TOML: {error}", name, "") from None
+        raise _refused(f"not valid TOML: {why(error)}", name, "") from None
     except RecursionError:
         raise _refused("not valid TOML: nested too deeply", name, "") from None
     for key in document:
@@ -224,7 +225,7 @@ def _read(path: Path, origin: Origin) -> Preset:
     except UnicodeDecodeError:
         raise _refused("not UTF-8 text", str(path), "save it as UTF-8") from None
     except OSError as error:
-        raise _refused(f"cannot be read: {error.strerror}", str(path), "check the path") from None
+        raise _refused(f"cannot be read: {why(error)}", str(path), "check the path") from None
     if len(content) > LIMIT_BYTES:
         raise _refused("larger than 1 MiB", str(path), "give a preset's TOML file")
     return loads(text, path.stem, origin)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from engine.theirs import why
 from wizard import paths
 from wizard.answers import DEFAULT_POLICY, Answers, Goal, Policy
 from wizard.problem import Problem, ProblemError
@@ -55,11 +56,11 @@ def load() -> Answers | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(str(error)) from None
+        raise _unreadable(why(error)) from None
     try:
         return _answers(json.loads(text))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _unreadable(str(error)) from None
+        raise _unreadable(why(error)) from None
 
 
 def _answers(document: Mapping[str, Any]) -> Answers:

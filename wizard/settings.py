@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
@@ -11,9 +12,13 @@ from pydantic_core import PydanticUndefined
 from engine.aliases import ALIASES, TRANSLATED
 from engine.settings import setting_info
 from engine.spec import SETTINGS
+from wizard.language import mark, said
 
 NO_LIMIT = 2**31 - 1
 """A bound as high as this is one of the libraries, not of sense."""
+OR_NONE = ", or none"
+CHOICES = re.compile(r"\w+(, [\w-]+)+")
+"""Words that a setting takes, as they are typed."""
 TOOLS = ("Hugging Face", "ms-swift", "LLaMA-Factory", "axolotl")
 
 NAMES: Mapping[str, tuple[str, str, str, str]] = {
@@ -130,8 +135,16 @@ def _accepts(info: Any) -> str:
     kind = info.annotation
     optional = type(None) in get_args(kind)
     choices = _choices(kind)
-    said = ", ".join(choices) if choices else _range(kind, info.metadata)
-    return f"{said}, or none" if optional else said
+    words = ", ".join(choices) if choices else _range(kind, info.metadata)
+    return f"{words}{OR_NONE}" if optional else words
+
+
+def accepts_said(one: Setting) -> str:
+    """What a setting takes, in the reader's language; words that are typed stay as they are."""
+    words, none, _ = one.accepts.partition(OR_NONE)
+    if not CHOICES.fullmatch(words):
+        return said(one.accepts)
+    return words + (mark(", ") + said("or none") if none else "")
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
@@ -149,10 +162,10 @@ def _range(kind: Any, metadata: Sequence[Any]) -> str:
     found = next(
         (words for one, words in kinds.items() if kind is one or one in get_args(kind)), ""
     )
-    said = found or "text"
-    for mark, words in (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below")):
+    words = found or "text"
+    for bound_by, word in (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below")):
         for bound in metadata:
-            limit = getattr(bound, mark, None)
+            limit = getattr(bound, bound_by, None)
             if limit is not None and limit < NO_LIMIT:
-                said += f" {words} {limit:,}" if isinstance(limit, int) else f" {words} {limit:g}"
-    return said
+                words += f" {word} {limit:,}" if isinstance(limit, int) else f" {word} {limit:g}"
+    return words

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.failure import RunError
 from engine.hub.repo import Listing, Read
+from engine.theirs import quoted
 
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
@@ -103,4 +104,4 @@ def _first_sentence(error: Exception, names: Path, config: str | None) -> str:
         has = "has several configurations" if config is None else f"has no configuration `{config}`"
         return f"{has}; name one as :CONFIGURATION/SPLIT: {there[1]}"
     first = text.splitlines()[0].replace(f"The directory at {names}", "it")
-    return first.replace(str(names), "it").rstrip(".")
+    return f"cannot be read: {quoted(first.replace(str(names), 'it').rstrip('.'))}"

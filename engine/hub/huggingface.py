@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from engine.failure import RunError
 from engine.hub.repo import COMMIT, File, Kind, Listing, Repo, chain, kinds, leads_out
+from engine.theirs import why
 
 AT_ONCE = 8
 ETAG = re.compile(r"[\w-]+")
@@ -129,9 +130,10 @@ class HuggingFace:
             if sentence is not None:
                 failure = "bad_spec" if known is _of_access else "unknown"
                 return RunError(failure, f"{repo.name}: {sentence}")
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
         local = _local(repo.kind)
-        return RunError("unknown", f"{repo.name}: {self.place} did not give it ({first}); {local}")
+        return RunError(
+            "unknown", f"{repo.name}: {self.place} did not give it ({why(error)}); {local}"
+        )
 
 
 def _check_content(part: Path, file: File) -> None:

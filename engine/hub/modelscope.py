@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from engine.failure import RunError
 from engine.hub.repo import File, Listing, Repo, chain, content_of, kinds
+from engine.theirs import why
 
 BRANCH = "master"
 
@@ -85,8 +86,7 @@ class ModelScope:
         elif known & {"NetworkError", "ConnectionError", "Timeout"}:
             sentence = f"{self.place} cannot be reached: run again later, or set source=huggingface"
         else:
-            first = next(str(one).strip() for one in chain(causes[0])) or type(error).__name__
-            sentence = f"{self.place} did not give it ({first.splitlines()[0]})"
+            sentence = f"{self.place} did not give it ({why(next(iter(chain(causes[0]))))})"
         return RunError("unknown", f"{repo.name}: {sentence}")
 
 

@@ -16,6 +16,7 @@ from engine.rows.jsontext import json_chunks
 from engine.rows.lines import TextLines, after_mark, line_chunks
 from engine.rows.sources import Source
 from engine.rows.values import Chunk, DataError, Numbered
+from engine.theirs import why
 
 PACKED: Mapping[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -103,7 +104,9 @@ def _text_chunks(path: Path, kind: FileType) -> Iterator[Chunk]:
         try:
             yield from readers[kind.name](file)
         except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-            raise DataError(f"not a whole compressed file: {error}", "is it complete?") from None
+            raise DataError(
+                f"not a whole compressed file: {why(error)}", "is it complete?"
+            ) from None
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from engine.rows.values import Chunk, Numbered, Parsed, RowError
+from engine.theirs import why
 
 BLOCK_BYTES = 1024**2
 ROW_LIMIT_BYTES = 64 * 1024**2
@@ -65,7 +66,7 @@ def reason(error: Exception) -> str:
     """Why a text is no JSON, in words that hold for one row."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at column {error.colno}"
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return "nested too deeply" if isinstance(error, RecursionError) else why(error)
 
 
 def after_mark(file: BinaryIO) -> BinaryIO:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from engine.rows.lines import ROW_LIMIT_BYTES, TOO_LONG
 from engine.rows.values import Chunk, DataError, Numbered, Parsed, RowError
+from engine.theirs import why
 
 CHUNK_ROWS = 1000
 DELIMITERS = ",\t;|"
@@ -44,7 +45,7 @@ def _header(reader: Any) -> list[str]:
     try:
         header = [name.strip() for name in next(reader)]
     except csv.Error as error:
-        raise DataError(f"broken CSV: {error}", "repair the header", line=1) from None
+        raise DataError(f"broken CSV: {why(error)}", "repair the header", line=1) from None
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise DataError(f"the header names `{twice[0]}` twice", "rename one column", line=1)
@@ -65,7 +66,7 @@ def _records(reader: Any, header: list[str]) -> Iterator[Numbered]:
                 what = "broken CSV: a quote is opened and never closed"
                 raise DataError(what, "close the quote that opens in this row", line=line) from None
             long = "field larger" in str(error)
-            yield line, RowError(TOO_LONG if long else f"broken CSV: {error}")
+            yield line, RowError(TOO_LONG if long else f"broken CSV: {why(error)}")
             continue
         if values:
             yield line, _record(values, header)
@@ -153,8 +154,7 @@ def _pyarrow() -> Any:
 
 
 def _damaged(kind: str, error: Exception) -> DataError:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return DataError(f"not a whole {kind} file: {first}", "is the file complete?")
+    return DataError(f"not a whole {kind} file: {why(error)}", "is the file complete?")
 
 
 def folder_files(folder: Path) -> list[Path]:

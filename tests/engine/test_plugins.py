@@ -84,9 +84,9 @@ def test_a_run_keeps_a_copy_and_goes_on_with_it(tmp_path: Path, run: Path) -> No
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("def f(:\n", "line 1: invalid syntax"),
-        ("x = 1\n\ny = 1 / 0\n", "line 3, in <module>: ZeroDivisionError: division by zero"),
-        ("import nowhere_at_all\n", "No module named 'nowhere_at_all'; install it"),
+        ("def f(:\n", "line 1: “invalid syntax”"),
+        ("x = 1\n\ny = 1 / 0\n", "line 3, in <module>: ZeroDivisionError: “division by zero”"),
+        ("import nowhere_at_all\n", "“No module named 'nowhere_at_all'”; install it"),
         ("import beside\n", "a plug-in is one file: put what it imports into it"),
         ("def g():\n    pass\n", "has no `f`; its names are g"),
     ],
@@ -119,7 +119,7 @@ def test_a_preprocessor_says_its_line_and_the_rows(tmp_path: Path, run: Path) ->
     with pytest.raises(RunError) as caught:
         elsewhere({"no": "words"}, 7)
     arrived = pickle.loads(pickle.dumps(caught.value))
-    place = f"line {line_of('max(row')}, in longest: KeyError: 'words' (row 7)"
+    place = f"line {line_of('max(row')}, in longest: KeyError: “'words'” (row 7)"
     assert str(arrived) == f"{tmp_path / 'my code.py'}, {place}"
     assert arrived.failure == "user_code"
     with pytest.raises(RunError, match="gave str for row 8; it gives a row"):

@@ -168,7 +168,7 @@ def test_an_error_in_code_of_the_user_names_its_line(made: Made) -> None:
     line = next(number for number, text in enumerate(lines, 1) if "not this step" in text)
     assert failed["failure"] == "user_code"
     place = f"{made.code}, line {line}, in on_step_end"
-    assert failed["message"] == f"{place}: ValueError: not this step"
+    assert failed["message"] == f"{place}: ValueError: “not this step”"
 
 
 def test_every_row_is_seen_once_in_each_epoch_by_one_of_the_ranks(made: Made) -> None:

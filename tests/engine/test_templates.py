@@ -176,7 +176,7 @@ def test_a_system_text_is_not_learnt(name: str) -> None:
 
 
 def test_a_template_without_system_texts_says_so() -> None:
-    with pytest.raises(RowError, match="refuses it: System role not supported"):
+    with pytest.raises(RowError, match="refuses it: “System role not supported”"):
         Family("gemma").learnt(talk("q1", "first", system="be brief"))
 
 

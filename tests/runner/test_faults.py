@@ -123,7 +123,7 @@ def test_an_exception_on_one_rank_is_its_own_and_not_tried_again(
     assert (state.exit_code, state.attempt) == (EXIT_OTHER, 0)
     assert state.failure is not None
     assert (state.failure.failure, state.failure.rank) == ("unknown", 1)
-    assert "ZeroDivisionError: by the test" in state.failure.message
+    assert "ZeroDivisionError: “by the test" in state.failure.message
     assert any("--rank 1" in line for line in next_steps(folder, state))
 
 

@@ -105,7 +105,7 @@ async def test_a_bug_is_told_in_a_line_and_its_traceback_is_a_key_away() -> None
             if app.screen.query_one(MessageLine).problem:
                 break
         told = shown(app)
-        assert "error: ZeroDivisionError: by [bold]a" in told
+        assert "internal error: ZeroDivisionError: “by [bold]a" in told
         assert "Traceback" not in told.rsplit("\n", 2)[0]
         await pilot.press("ctrl+r")
         await pilot.pause()
@@ -285,5 +285,5 @@ def test_a_screen_that_breaks_is_told_in_a_line_and_the_run_goes_on(
     assert cli._internal(caught.value) == 70
     said = capsys.readouterr().err
     assert "left; the run goes on: tunewright watch 'my run'" in said
-    assert "internal error, ZeroDivisionError: by a bug" in said
+    assert "internal error: ZeroDivisionError: “by a bug" in said
     assert "Traceback" not in said

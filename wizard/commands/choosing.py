@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from typing import get_args
 
+from engine.theirs import why
 from wizard import api
 from wizard.answers import Answers, Goal, Policy
 from wizard.commands import output
@@ -171,7 +172,11 @@ def order_options(args: argparse.Namespace) -> list[str]:
             words = shlex.split(args.then)
         except ValueError as error:
             raise ProblemError(
-                Problem(what=f"{error}", where=f"--then {args.then!r}", exit_code=2)
+                Problem(
+                    what=f"no command line: {why(error)}",
+                    where=f"--then {args.then!r}",
+                    exit_code=2,
+                )
             ) from None
         if not words:
             raise ProblemError(Problem(what="--then is empty", fix="give a command", exit_code=2))

@@ -6,6 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
+from engine.theirs import why
 from wizard.commands import output
 from wizard.commands.terminal import note, print_exactly, print_json
 from wizard.problem import Problem, ProblemError
@@ -93,4 +94,4 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError:
         raise refused("not UTF-8 text", "save it as UTF-8") from None
     except OSError as error:
-        raise refused(f"cannot be read: {error.strerror}", "check the path") from None
+        raise refused(f"cannot be read: {why(error)}", "check the path") from None

@@ -6,6 +6,7 @@ import difflib
 import tomllib
 from pathlib import Path
 
+from engine.theirs import why
 from wizard import paths
 from wizard.problem import Problem, ProblemError
 
@@ -26,7 +27,7 @@ def load() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise _refused(f"cannot be read: {error}", "correct it or delete it") from None
+        raise _refused(f"cannot be read: {why(error)}", "correct it or delete it") from None
     known = binding_ids()
     for name, key in document.items():
         if name not in known:

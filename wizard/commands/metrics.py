@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from engine.theirs import why
 from wizard import api
 from wizard.commands import output
 from wizard.commands.terminal import say
@@ -82,7 +83,7 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
             raise
     except OSError as error:
-        what = f"cannot write it: {error.strerror}"
+        what = f"cannot write it: {why(error)}"
         raise ProblemError(Problem(what=what, where=str(path))) from None
 
 

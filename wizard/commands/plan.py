@@ -13,7 +13,7 @@ from wizard.commands import choosing, output
 from wizard.commands.planned import fit, in_short, lines, spent, trace_lines, within
 from wizard.commands.terminal import print_exactly, print_json, say
 from wizard.facts import Facts
-from wizard.language import said
+from wizard.language import mark, said
 from wizard.problem import Problem, ProblemError
 from wizard.wording import gib_of, how_to_know_speeds
 
@@ -179,9 +179,11 @@ def _other_goals(plans: Sequence[Plan], facts: Facts, answers: Answers) -> list[
         best = made[0]
         if goal == "fastest" != answers.goal and speeds_unknown(made):
             how = how_to_know_speeds(facts.machine)
-            found += within(f"--goal fastest: {said(f'speeds are unknown; {how}')}", "  ", "    ")
+            found += within(
+                f"--goal fastest{mark(': ')}{said(f'speeds are unknown; {how}')}", "  ", "    "
+            )
         elif goal != answers.goal and best.fits and best.title != plans[0].title:
-            found += within(f"--goal {goal}: {said(best.title)}", "  ", "    ")
+            found += within(f"--goal {goal}{mark(': ')}{said(best.title)}", "  ", "    ")
     return [f"Another goal than {answers.goal} would pick", *found] if found else []
 
 

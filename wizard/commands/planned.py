@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wizard.facts import Dataset, Facts
 from wizard.glossary import kind_of_rows
-from wizard.language import foreign, joined, mark, said, said_problem
+from wizard.language import foreign, joined, mark, said, said_problem, said_value
 from wizard.wording import (
     NO_SPEED,
     counted,
@@ -237,7 +237,10 @@ def _decision(decision: Decision) -> list[str]:
     """A setting with its reason; then what was not chosen, what would change it, who says so."""
     others, colon = decision.alternatives, mark(": ")
     head = f"{decision.setting} = {setting(decision.value)}{colon}{said(decision.reason)}"
-    more = [f"{said('not')} {setting(other.value)}{colon}{said(other.why_not)}" for other in others]
+    more = [
+        f"{said('not')} {said_value(setting(other.value))}{colon}{said(other.why_not)}"
+        for other in others
+    ]
     more += [said(f"changes with {decision.changes_with}")] if decision.changes_with else []
     more += [said(f"source: {decision.source}")] if decision.source else []
     return [

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from engine.theirs import why
 from wizard import api
 from wizard.commands import output
 from wizard.commands.terminal import note, print_exactly, print_json, quote, say
@@ -106,7 +107,7 @@ def _edit(args: argparse.Namespace) -> int:
         except OSError as error:
             raise ProblemError(
                 Problem(
-                    what=f"the editor {words[0]!r} cannot be started: {error.strerror}",
+                    what=f"the editor {words[0]!r} cannot be started: {why(error)}",
                     where="$EDITOR",
                     fix="name another one in EDITOR",
                     exit_code=2,

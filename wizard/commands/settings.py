@@ -65,8 +65,10 @@ def _show(args: argparse.Namespace) -> int:
 
 def in_short(one: Setting) -> str:
     """Its name, what it takes, and what it is."""
-    takes = mark(" (") + said(one.accepts) + mark(")")
-    return foreign(one.name + takes + mark(": ") + said(one.about))
+    from wizard.settings import accepts_said
+
+    accepts = mark(" (") + accepts_said(one) + mark(")")
+    return foreign(one.name + accepts + mark(": ") + said(one.about))
 
 
 def named(name: str) -> list[Setting]:
@@ -82,22 +84,26 @@ def named(name: str) -> list[Setting]:
     found = ours or [s for s in settings if wanted in {n.lower() for n in s.names}]
     if found:
         return found
-    known = [word for s in settings for word in s.words.split()]
+    known = {word: None for s in settings for word in s.words.split()}
     near = difflib.get_close_matches(wanted, known, n=2, cutoff=0.5)
-    fix = f"did you mean {' or '.join(near)}?" if near else "`tunewright settings list` has all"
+    fix = f"did you mean {near[0]}?" if near else "`tunewright settings list` has all"
+    if len(near) > 1:
+        fix = f"did you mean {near[0]} or {near[1]}?"
     raise ProblemError(Problem(what=f"there is no setting {name!r}", fix=fix, exit_code=2))
 
 
 def lines(one: Setting) -> list[str]:
     """A setting in words, for `said`."""
-    default = "none, it must be given" if one.required else worded(one.default)
+    from wizard.settings import accepts_said
+
+    default = said("none, it must be given") if one.required else worded(one.default)
     begin, end = mark(" ("), mark(")")
     elsewhere = [f"{name}{begin}{', '.join(tools)}{end}" for name, tools in one.names.items()]
     return [
         f"{foreign(one.name)} [{one.table}]",
         f"  {one.about}",
-        f"  accepts: {one.accepts}",
-        f"  by itself: {default}; a plan decides it with a reason",
+        f"  accepts: {foreign(accepts_said(one))}",
+        f"  by itself: {foreign(default)}; a plan decides it with a reason",
         f"  elsewhere: {foreign(joined(elsewhere)) if elsewhere else 'the same name'}",
         f"  also taken: {foreign(joined(one.aliases)) if one.aliases else 'no other name'}",
     ]

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.theirs import why
 from wizard import api, paths, session
 from wizard.answers import Answers, Preset
 from wizard.commands.terminal import ask
@@ -176,7 +177,7 @@ def edit(path: Path, line: int) -> None:
     try:
         subprocess.run([*words, f"+{line}", str(path)], check=False)
     except OSError as error:
-        what = f"no editor: {error.strerror}"
+        what = f"no editor: {why(error)}"
         fix = "EDITOR names one"
         raise ProblemError(Problem(what=what, where=shlex.join(words), fix=fix)) from None
 

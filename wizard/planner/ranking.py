@@ -289,7 +289,7 @@ def _alternative(other: Plan, plan: Plan) -> Alternative:
     parallel = other.spec.parallel
     offload = f", offload={parallel.offload}" if parallel.offload != "none" else ""
     return Alternative(
-        value=f"{parallel.strategy}{offload} on {parallel.num_devices}",
+        value=f"{parallel.strategy}{offload} ({counted(parallel.num_devices, 'device')})",
         why_not=_why_not(other, plan),
     )
 

@@ -264,9 +264,10 @@ def _weights(setup: Setup, found: States, _size: int) -> str:
 
 
 def _adapter(setup: Setup, found: States, _size: int) -> str:
-    where = "all linear layers" if setup.lora_targets == MATRICES else ", ".join(setup.lora_targets)
-    text = f"rank {setup.lora_rank} on {where}: {found.trainable:,} × {found.trainable_width} B"
-    return text + _over_ranks(setup)
+    each = f"{found.trainable:,} × {found.trainable_width} B{_over_ranks(setup)}"
+    if setup.lora_targets == MATRICES:
+        return f"rank {setup.lora_rank} on all linear layers: {each}"
+    return f"rank {setup.lora_rank} on {', '.join(setup.lora_targets)}: {each}"
 
 
 def _optimizer(setup: Setup, found: States, _size: int) -> str:

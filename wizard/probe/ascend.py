@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from engine.theirs import quoted
 from wizard.facts import Bus, Device, DeviceProcess, Link, Readings
 from wizard.probe import catalog
 from wizard.probe.accelerators import Accelerators
@@ -303,7 +304,7 @@ def _silent(ran: Ran) -> Problem:
             fix="in a container mount /usr/local/bin/npu-smi and /usr/local/Ascend/driver",
             exit_code=6,
         )
-    said = " ".join((ran.err or ran.out).split())[:200]
+    said = quoted(" ".join((ran.err or ran.out).split()), longest=200)
     return Problem(
         what=f"npu-smi failed with exit code {ran.code}: {said}",
         where="npu-smi",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.spec import PLUGIN, plugins
+from engine.theirs import quoted, why
 from wizard import paths
 from wizard.problem import Problem, ProblemError
 
@@ -40,12 +41,14 @@ def _names(file: Path, where: str) -> list[str]:
     try:
         tree = ast.parse(file.read_bytes(), str(file))
     except OSError as error:
-        raise _refused(f"{file}: {error.strerror or error}", where, "check the path") from None
+        raise _refused(f"{file}: {why(error)}", where, "check the path") from None
     except SyntaxError as error:
-        what = f"{file}, line {error.lineno}: {error.msg}"
+        what = f"{file}, line {error.lineno}: {quoted(error.msg)}"
         raise _refused(what, where, "repair the file") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise _refused(f"{file} is no Python file: {error}", where, "repair the file") from None
+        raise _refused(
+            f"{file} is no Python file: {why(error)}", where, "repair the file"
+        ) from None
     return list(dict.fromkeys(_defined(tree)))
 
 

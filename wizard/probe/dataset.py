@@ -14,6 +14,7 @@ from engine.rows.formats import FORMATS, RowFormat
 from engine.rows.sources import HubSet, Reading, Source
 from engine.rows.values import DataError, Numbered, RowError
 from engine.spec import STAGE_FORMAT, STAGE_OF, wrong_stage
+from engine.theirs import why
 from wizard import paths
 from wizard.facts import Dataset
 from wizard.probe import hubset
@@ -94,7 +95,7 @@ def first_row(data: str) -> Mapping[str, Any]:
     except DataError as error:
         raise _unreadable(path, error) from None
     except OSError as error:
-        raise _refused(f"cannot be read: {error.strerror}", str(path), "check the disk") from None
+        raise _refused(f"cannot be read: {why(error)}", str(path), "check the disk") from None
     raise _refused("no row has columns", str(path), "give rows that are objects or tables")
 
 
@@ -106,8 +107,8 @@ def _read(count: _Count, path: Path, *, several: bool) -> None:
     except DataError as error:
         raise _unreadable(path, error) from None
     except OSError as error:
-        why = f"cannot be read: {error.strerror}"
-        raise _refused(why, str(path), "check the disk") from None
+        what = f"cannot be read: {why(error)}"
+        raise _refused(what, str(path), "check the disk") from None
 
 
 def absolute_data(data: str, *, hub: bool = False) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from engine.theirs import why
 from wizard.facts import GIB, Disk, Folder
 from wizard.probe.reading import below, entries, exists, line, text
 
@@ -243,7 +244,7 @@ def _folder(purpose: str, folder: Path) -> Folder:
         with tempfile.TemporaryFile(dir=_nearest(folder)):
             pass
     except OSError as error:
-        why_not = error.strerror or str(error)
+        why_not = why(error)
     return Folder(path=str(folder), used_for=purpose, writable=not why_not, why_not=why_not)
 
 

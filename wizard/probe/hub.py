@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 
+from engine.theirs import quoted
 from wizard.facts import Model
 from wizard.probe.model import HUB_ID, of_config
 from wizard.probe.network import HUB, explain
@@ -65,7 +66,7 @@ def _fetched(url: str, name: str, token: str | None) -> dict[str, Any]:
     except (OSError, HTTPException) as error:
         _, words = explain(error)
         fix = "`tunewright doctor --network` says why; a folder works without the hub"
-        what = f"the hub cannot be reached: {words}"
+        what = f"the hub cannot be reached: {quoted(words)}"
         raise ProblemError(Problem(what=what, where=url, fix=fix, exit_code=2)) from None
     except (ValueError, RecursionError):
         raise ProblemError(Problem(what="no JSON came back", where=url, exit_code=2)) from None

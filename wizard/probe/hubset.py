@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from engine.theirs import quoted
 from wizard.problem import Problem, ProblemError
 
 CHILD = (sys.executable, "-m", "engine.hub")
-TAIL_CHARS = 500
 
 
 _known: dict[str, tuple[str, tuple[Path, ...]]] = {}
@@ -42,10 +42,10 @@ def _fetch(name: str) -> tuple[str, tuple[Path, ...]]:
             check=False,
         ).stdout.splitlines()
         noise.seek(0)
-        tail = noise.read().strip()[-TAIL_CHARS:]
+        tail = noise.read().strip().rpartition("\n")[2]
     last = _last(said)
     if last.get("kind") != "set":
-        what = str(last.get("message") or f"fetching it ended without a word: {tail}")
+        what = str(last.get("message") or f"fetching it ended without a word: {quoted(tail)}")
         raise ProblemError(Problem(what=what, where=name, exit_code=4))
     files = last.get("files")
     assert isinstance(files, list)

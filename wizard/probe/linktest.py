@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
+from engine.theirs import quoted
 from wizard.facts import Device, Link
 from wizard.islands import best_links
 from wizard.probe.running import Ran, Run, run
@@ -135,7 +136,8 @@ def _name(device: Device) -> str:
 
 def understand(ran: Ran) -> Said:
     """The child's lines; those that are no lines of it are skipped."""
-    said = Said(text=ran.err.strip().rpartition("\n")[2])
+    last = ran.err.strip().rpartition("\n")[2]
+    said = Said(text=quoted(last) if last else "")
     for line in _lines(ran.out):
         kind, pair = line.get("kind"), _pair(line.get("pair"))
         if kind == "copy" and pair:

@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from engine.theirs import why
 from wizard import paths
 from wizard.facts import Facts
 from wizard.probe import composed
@@ -43,7 +44,7 @@ def save(facts: Facts, path: Path) -> Path:
                 os.unlink(temporary)
             raise
     except OSError as error:
-        raise _unusable(f"cannot be written: {error.strerror}", str(path)) from None
+        raise _unusable(f"cannot be written: {why(error)}", str(path)) from None
     return path
 
 
@@ -58,7 +59,7 @@ def load(path: Path) -> Facts:
             raw = file.read(LIMIT_BYTES + 1)
         value = json.loads(raw.decode("utf-8")) if len(raw) <= LIMIT_BYTES else None
     except OSError as error:
-        raise _unusable(f"cannot be read: {error.strerror}", str(path)) from None
+        raise _unusable(f"cannot be read: {why(error)}", str(path)) from None
     except (ValueError, RecursionError):
         raise _unusable("not JSON, so not a machine file", str(path)) from None
     facts = from_document(value, str(path))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.automap import files
+from engine.theirs import why
 from wizard import paths
 from wizard.facts import Model, module_name
 from wizard.probe import catalog
@@ -145,7 +146,7 @@ def _config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise _refused(f"cannot be read: {error}", str(path), "copy the model again") from None
+        raise _refused(f"cannot be read: {why(error)}", str(path), "copy the model again") from None
     except RecursionError:
         fix = "copy the model again"
         raise _refused("cannot be read: nested too deeply", str(path), fix) from None

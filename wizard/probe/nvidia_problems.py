@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from engine.theirs import quoted
 from wizard.facts import Device
 from wizard.probe import nvml_values as values
 from wizard.probe.nvml_decode import LOST, Line
@@ -116,7 +117,11 @@ def lost(line: Line, known: Sequence[Device], cards: Sequence[Card]) -> Problem:
     """A device that cannot be opened, with its address where that can be told."""
     index, code = values.whole(line.get("index"), 0, 1024), line.get("code")
     text = values.words(line.get("text"))
-    state = "has fallen off the bus" if code in LOST else f"cannot be read: {text or code}"
+    state = (
+        "has fallen off the bus"
+        if code in LOST
+        else f"cannot be read: {quoted(text) if text else code}"
+    )
     others = {device.bus.pci_id for device in known}
     missing = [card.address for card in cards if card.address not in others]
     address = f" ({missing[0]})" if len(missing) == 1 else ""
@@ -153,7 +158,8 @@ def unlisted(index: int) -> Problem:
 def by_other_way(error: Line | None, way: str) -> Problem:
     """NVML was of no use, and something else knew the devices."""
     code = (error or {}).get("code")
-    text = values.words((error or {}).get("text")) or "it gave no devices"
+    told = values.words((error or {}).get("text"))
+    text = quoted(told) if told else "it gave no devices"
     if code == NO_LIBRARY:
         text = "its library libnvidia-ml.so.1 is not found"
     return _problem(

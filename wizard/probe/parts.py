@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from engine.theirs import with_class
 from wizard.problem import Problem
 
 
@@ -77,7 +78,7 @@ def _late(part: Part) -> Problem:
 def failed(name: str, error: Exception) -> Problem:
     """A part that raised, which none should."""
     return Problem(
-        what=f"could not be read: {type(error).__name__}: {error}",
+        what=f"could not be read: {with_class(error)}",
         where=name,
         fix="this is a fault of the probe; the rest of the machine is known",
         severity="warning",

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from engine.theirs import quoted
 from wizard.problem import Problem, ProblemError
 
 CHILD = (sys.executable, "-m", "engine.prepare", "--preview")
-TAIL_CHARS = 500
 
 
 class Preview:
@@ -58,8 +58,8 @@ class Preview:
     def _tail(self) -> str:
         self._process.wait()
         self._said.seek(0)
-        tail = self._said.read().strip()[-TAIL_CHARS:]
-        return f": {tail}" if tail else f" with code {self._process.returncode}"
+        last = self._said.read().strip().rpartition("\n")[2]
+        return f": {quoted(last)}" if last else f" with code {self._process.returncode}"
 
     def close(self) -> None:
         """End the child, whatever it is doing."""

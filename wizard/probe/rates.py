@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from engine.theirs import quoted, why
 from wizard import paths
 from wizard.facts import Device, Facts, Link, Measured
 from wizard.probe.running import Ran, Run, run
@@ -110,7 +111,9 @@ UNITS = {
 
 def _nothing(ran: Ran) -> Problem:
     last = ([""] + [line for line in ran.err.splitlines() if line.strip()])[-1].strip()
-    why = f"it did not end within {LIMIT_SECONDS:.0f} seconds" if ran.timed_out else last
+    why = quoted(last) if last else ""
+    if ran.timed_out:
+        why = f"it did not end within {LIMIT_SECONDS:.0f} seconds"
     return Problem(
         what="nothing could be measured" + f": {why}" * bool(why),
         where="python -m engine.bench",
@@ -170,7 +173,7 @@ def _keep(name: str, content: Mapping[str, Any]) -> Path:
             file.write(text)
         os.replace(file.name, path)
     except OSError as error:
-        what = f"what was measured cannot be kept: {error.strerror}"
+        what = f"what was measured cannot be kept: {why(error)}"
         raise ProblemError(Problem(what=what, where=str(path), fix="measure again")) from None
     return path
 

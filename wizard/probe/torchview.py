@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from engine.theirs import quoted
 from wizard import paths
 from wizard.facts import Bus, Device, Readings, TorchDevice, TorchView
 from wizard.probe import catalog
@@ -136,7 +137,7 @@ def _unfinished(said: Mapping[str, Any], ran: Ran) -> str | None:
     if ran.code is not None and ran.code < 0:
         return f"the process that imports torch was ended by signal {-ran.code}"
     last = ran.err.strip().splitlines()[-1:]
-    return values.words(last[0]) if last else "torch said nothing"
+    return quoted(last[0]) if last else "torch said nothing"
 
 
 def devices(view: TorchView) -> tuple[Device, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine import spec as specs
 from engine.spec import Spec
+from engine.theirs import quoted
 from wizard.facts import Model
 from wizard.planner.traced import Traced
 from wizard.probe import running
@@ -63,7 +64,8 @@ def _read(ran: Ran) -> Traced:
 
 
 def _failed(ran: Ran) -> Problem:
-    last = ran.err.strip().rpartition("\n")[2] or "it said nothing"
+    last = ran.err.strip().rpartition("\n")[2]
+    last = quoted(last) if last else "it said nothing"
     what = f"did not end within {LIMIT_SECONDS:.0f} s" if ran.timed_out else f"failed: {last}"
     missing = "No module named" in ran.err
     fix = "install the training libraries: ./install.sh" if missing else "plan without --trace"

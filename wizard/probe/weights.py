@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from engine.theirs import why
 from wizard.problem import Problem, ProblemError
 from wizard.wording import counted
 
@@ -72,7 +73,7 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
-        raise _broken(index, f"not a weights index: {error}") from None
+        raise _broken(index, f"not a weights index: {why(error)}") from None
     names = _names(content)
     if not names:
         raise _broken(index, "not a weights index: its `weight_map` names no files")
@@ -135,7 +136,7 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
                 raise _broken(path, "not a safetensors file, or cut short")
             header = json.loads(file.read(length))
     except OSError as error:
-        raise _broken(path, f"cannot be read: {error.strerror}") from None
+        raise _broken(path, f"cannot be read: {why(error)}") from None
     except (ValueError, RecursionError):
         raise _broken(path, "not a safetensors file: its header is not JSON") from None
     if not isinstance(header, dict):

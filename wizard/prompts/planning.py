@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from wizard import wording
 from wizard.answers import Answers
+from wizard.language import foreign
 from wizard.problem import Problem, ProblemError
 from wizard.prompts.talk import Talk
 from wizard.screens.planned import GOALS, refusal
@@ -136,12 +137,12 @@ def _tell_about(name: str, one: Plan, talk: Talk) -> None:
 
     try:
         known = setting(setting_name(name))
-    except (SpecError, KeyError) as error:
+    except SpecError as error:
         talk.refuse(Problem(what=str(error)))
         return
     decided = {decision.setting: decision for decision in one.decisions}
     for line in about(known, decided.get(known.name)).plain.split("\n"):
-        talk.say(line)
+        talk.say(foreign(line))
 
 
 def _with(now: Chosen, name: str, text: str, walk: Walk, verbs: Verbs) -> Chosen:

@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.settings import parse_setting, setting_info
 from engine.spec import SETTINGS, Spec, SpecError, loads
+from engine.theirs import why
 from wizard.answers import Answers
 from wizard.problem import Problem, ProblemError
 from wizard.runner.folder import read_json
@@ -80,8 +81,11 @@ def read_spec(folder: Path) -> Spec:
     path = folder / "spec.toml"
     try:
         return loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, SpecError) as error:
+    except SpecError as error:
         raise ProblemError(Problem(what=str(error), where=str(path))) from None
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"cannot be read: {why(error)}"
+        raise ProblemError(Problem(what=what, where=str(path))) from None
 
 
 def settings_of(spec: Spec) -> dict[str, Any]:

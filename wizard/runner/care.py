@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from engine.theirs import why
 from wizard.problem import Problem, ProblemError
 from wizard.runner.folder import check_name, is_alive, read_json
 
@@ -96,5 +97,5 @@ def _require_ended(folder: Path) -> None:
 
 
 def _failed(verb: str, path: Path, error: OSError) -> ProblemError:
-    what = f"cannot {verb} it: {error.strerror}"
+    what = f"cannot {verb} it: {why(error)}"
     return ProblemError(Problem(what=what, where=str(error.filename or path)))

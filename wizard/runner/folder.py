@@ -27,6 +27,7 @@ from engine.events import (
     recorded_processes,
     unix_seconds,
 )
+from engine.theirs import why
 from wizard import paths
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
@@ -129,7 +130,7 @@ def keep_new(name: str, text: str, folder: Path | None = None) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            what = f"cannot write {path.name}: {error.strerror}"
+            what = f"cannot write {path.name}: {why(error)}"
             raise ProblemError(Problem(what=what, where=str(folder))) from None
         return path
     raise ProblemError(Problem(what=f"there are a thousand files like {name}", where=str(folder)))
@@ -171,7 +172,7 @@ def _cannot_write(root: Path, folder: Path, error: OSError) -> ProblemError:
         errno.EPERM: "you may not write there",
         errno.ENOTDIR: "part of the path is a file",
         errno.EEXIST: "part of the path is a file",
-    }.get(error.errno or 0, error.strerror or str(error))
+    }.get(error.errno or 0, why(error))
     return ProblemError(
         Problem(
             what=f"cannot make the run folder: {reason}",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.theirs import why
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
 from wizard.runner.folder import is_alive, read_json
@@ -57,7 +58,7 @@ def start(folder: Path, *options: str, notify: Sequence[str] = ()) -> LaunchReco
             )
     except OSError as error:
         raise ProblemError(
-            Problem(what=f"cannot start the run: {error.strerror}", where=str(folder))
+            Problem(what=f"cannot start the run: {why(error)}", where=str(folder))
         ) from None
     return _wait(folder, child, before, log, said_before)
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.theirs import why
 from wizard import paths
 from wizard.problem import Problem, ProblemError
 from wizard.runner.again import read_spec
@@ -53,7 +54,7 @@ def pack(folder: Path, target: Path, *, force: bool = False) -> list[str]:
         return _write(folder, target, hidden)
     except OSError as error:
         raise ProblemError(
-            Problem(what=f"cannot pack: {error.strerror}", where=str(error.filename or target))
+            Problem(what=f"cannot pack: {why(error)}", where=str(error.filename or target))
         ) from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from engine.theirs import why
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
 from wizard.runner.folder import host_elsewhere, is_alive, read_json
@@ -30,7 +31,7 @@ def request(folder: Path, *, text: bytes = b"") -> None:
             os.close(descriptor)
     except OSError as error:
         raise ProblemError(
-            Problem(what=f"cannot ask the run to stop: {error.strerror}", where=str(folder))
+            Problem(what=f"cannot ask the run to stop: {why(error)}", where=str(folder))
         ) from None
 
 

@@ -11,7 +11,7 @@ from textual.content import Content
 
 from wizard import wording
 from wizard.facts import Device, Facts
-from wizard.language import joined, said, said_problem
+from wizard.language import joined, said, said_problem, said_value
 from wizard.problem import Problem
 from wizard.widgets.memory import budget_line
 from wizard.widgets.message import COLOURS
@@ -89,7 +89,9 @@ def checks(
 def _line(word: str, style: str, subject: str, told: str | Problem) -> Content:
     line = said_problem(told) if isinstance(told, Problem) else said(told)
     text = f" {wording.padded(said(subject), 8)} {wording.one_line(line)}".rstrip()
-    return Content.assemble((f"[{word:^4}]", style), text)
+    mark = said_value(word)
+    free = max(4 - wording.cells(mark), 0)
+    return Content.assemble((f"[{' ' * (free // 2)}{mark}{' ' * (free - free // 2)}]", style), text)
 
 
 def _found(plan: Plan, facts: Facts) -> Iterator[tuple[str, Found]]:

@@ -19,7 +19,7 @@ from wizard import wording
 from wizard.answers import Answers
 from wizard.facts import Facts
 from wizard.glossary import glossary
-from wizard.language import said
+from wizard.language import foreign, said
 from wizard.presets import TEXTS
 from wizard.problem import Problem
 from wizard.settings import every_setting, setting
@@ -169,7 +169,7 @@ class TunePage(Page[Chosen]):
     def help_text(self) -> str:
         """The setting at hand, then the page."""
         field = self._focused_field()
-        here = [self._about(field.setting).plain] if field else []
+        here = [foreign(self._about(field.setting).plain)] if field else []
         return "\n\n".join([*here, said(self.HELP_TEXT)])
 
     def help_words(self) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from wizard import wording
-from wizard.language import said
-from wizard.settings import Setting
+from wizard.language import foreign, said
+from wizard.settings import Setting, accepts_said
 from wizard.widgets.table import pairs
 
 if TYPE_CHECKING:
@@ -19,17 +19,21 @@ ORIGINS = {"user": "you", "preset": "the preset", "planner": "the planner"}
 
 def about(setting: Setting, decision: Decision | None) -> Content:
     """A setting explained, with the decision of the plan at hand."""
-    default = "none: it must be given" if setting.required else wording.setting(setting.default)
+    default = "none: it must be given"
+    if not setting.required:
+        default = foreign(wording.setting(setting.default))
     rows: list[tuple[str, object]] = []
     if decision is not None:
+        value = wording.setting(decision.value)
         rows += [
-            ("value", f"{wording.setting(decision.value)}, set by {ORIGINS[decision.origin]}"),
+            ("value", f"{foreign(value)}, set by {ORIGINS[decision.origin]}"),
             ("because", decision.reason),
             *([("changes", decision.changes_with)] if decision.changes_with else []),
             *([("source", decision.source)] if decision.source else []),
             *(("not", f"{wording.setting(a.value)}: {a.why_not}") for a in decision.alternatives),
         ]
-    rows += [("accepts", setting.accepts), ("by itself", default), ("names", names(setting))]
+    rows += [("accepts", foreign(accepts_said(setting))), ("by itself", default)]
+    rows += [("names", names(setting))]
     title = Content.styled(f"{setting.name}   ", "bold")
     return Content("\n").join(
         [title.append(f"[{setting.table}]"), Content(said(setting.about)), pairs(rows)]

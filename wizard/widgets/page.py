@@ -22,6 +22,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
+from engine.theirs import why, with_class
 from wizard import wording
 from wizard.answers import Answers
 from wizard.language import ENGLISH, said, said_problem, used
@@ -53,9 +54,10 @@ def problem_from(error: BaseException) -> Problem:
     """Any error as a Problem, so that a page can show it."""
     if isinstance(error, ProblemError):
         return error.problem
-    if isinstance(error, ValueError | OSError):
-        return Problem(what=str(error))
-    return Problem(what=f"{type(error).__name__}: {error}", fix=BUG)
+    if isinstance(error, OSError):
+        where = str(error.filename or "")
+        return Problem(what=f"the system refuses: {why(error)}", where=where)
+    return Problem(what=f"internal error: {with_class(error)}", fix=BUG)
 
 
 def _from_ours(trace: TracebackType | None) -> TracebackType | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from wizard import wording
-from wizard.language import said, said_value
+from wizard.language import foreign, joined, said, said_value
 from wizard.widgets.memory import fit_word, made_of, margin
 from wizard.widgets.table import Column, lines
 from wizard.wording import cells as cell_len
@@ -149,8 +149,8 @@ def _memory_explained(memory: Memory, width: int) -> list[Content]:
         wording.gib(memory.host_bytes),
         f"all ranks together, of {wording.gib(memory.host_budget_bytes)} that they may use",
     )
-    peaks = ", ".join(f"{name} {wording.gib(size)}" for name, size in memory.moments)
-    moments = [("moments", "", f"tensors at the peak of each: {peaks}")] if peaks else []
+    peaks = joined(f"{said_value(name)} {wording.gib(size)}" for name, size in memory.moments)
+    moments = [("moments", "", f"tensors at the peak of each: {foreign(peaks)}")] if peaks else []
     left_out = [Content(wording.one_line(said(f"not in it: {part}"))) for part in memory.left_out]
     return [*_section("Memory of a rank", [*rows, total, *moments, budget, host], width), *left_out]
 

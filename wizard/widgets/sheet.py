@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from wizard.language import said
+from wizard.widgets.folding import folded
 from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import name_box, redraw
 
@@ -33,8 +34,16 @@ class Prose(Static):
             self._measured = (self.content, {})
         known = self._measured[1]
         if width not in known:
-            known[width] = super().get_content_height(container, viewport, width)
+            known[width] = folded(self._text(), width).get_height(self.styles, width)
         return known[width]
+
+    def render(self) -> Content:
+        """The text in lines of the box."""
+        return folded(self._text(), self.content_size.width)
+
+    def _text(self) -> Content:
+        text = self.content
+        return text if isinstance(text, Content) else Content(str(text))
 
 
 class Sheet(ModalScreen[None], OneFrame):

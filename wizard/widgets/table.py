@@ -89,7 +89,7 @@ def pairs(rows: Sequence[tuple[str, object]]) -> Content:
     width = max(map(cell_len, labels), default=0)
     parts: list[Content] = []
     for label, (key, value) in zip(labels, rows, strict=True):
-        named = key in NAMED and " " not in str(value)
+        named = key in NAMED and " " not in str(value) and value != wording.UNKNOWN
         shown = Content(wording.one_line(str(value) if named else said_value(str(value))))
         head = f"{wording.padded(label, width)}  "
         parts.append(Content.assemble((head, "$foreground-muted"), shown))

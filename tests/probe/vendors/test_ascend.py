@@ -113,7 +113,7 @@ def test_a_chip_that_is_not_well_is_kept_and_said(tmp_path: Path) -> None:
     [
         ("", "npu-smi is not found"),
         ("$ npu-smi info\nwaiting\n[hangs]", "did not answer within"),
-        ("$ npu-smi info\ndcmi model initialized failed\n[exit 255]", "exit code 255: dcmi"),
+        ("$ npu-smi info\ndcmi model initialized failed\n[exit 255]", "exit code 255: “dcmi"),
         ("$ npu-smi info\nnothing here", "lists no NPU"),
     ],
 )

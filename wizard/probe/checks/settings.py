@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from engine.theirs import quoted
 from wizard.facts import Facts
 from wizard.probe.checks.rule import Check, Found, error, note, warning
 from wizard.problem import Problem
@@ -119,7 +120,7 @@ def hub(facts: Facts) -> Found:
     if reach.kind == "ok":
         return []
     what, fix = HUB_TROUBLES.get(reach.kind, ("does not give the file", f"{MIRROR}, or {BY_PATH}"))
-    said = f" ({reach.detail})" if reach.detail else ""
+    said = f" ({quoted(reach.detail)})" if reach.detail else ""
     return [warning(f"{what}{said}", reach.host, fix)]
 
 

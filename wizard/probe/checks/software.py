@@ -88,7 +88,12 @@ def torch_sees(facts: Facts) -> Found:
         return None
     if view.error:
         return [
-            error(view.error, "torch", f"python -c 'import torch'; then {INSTALL}", exit_code=6)
+            error(
+                f"cannot be used: {view.error}",
+                "torch",
+                f"python -c 'import torch'; then {INSTALL}",
+                exit_code=6,
+            )
         ]
     if len(view.devices) >= len(devices):
         return []
