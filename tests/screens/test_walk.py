@@ -103,8 +103,9 @@ async def test_a_new_run_begins_with_model_data_and_columns_of_the_last_one() ->
 async def test_a_model_and_data_of_the_command_line_stand_on_their_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world, opened = World(runs=RUNS, known=values.KNOWN), []
-    monkeypatch.setattr(command, "_run", lambda app: opened.append(app) or 0)
+    world = World(runs=RUNS, known=values.KNOWN)
+    opened: list[TunewrightApp] = []
+    monkeypatch.setattr(command, "_run", opened.append)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(command, "is_interactive", lambda: True)
     monkeypatch.setattr("wizard.commands.verbs.verbs", lambda machine: world.verbs())
