@@ -73,6 +73,10 @@ def attempt() -> int:
 
 def main() -> None:
     """A rank: `engine.train` in each folder, with the words that are options."""
+    # A run leaves out what it has no use for, but not what is loaded: the next one may use it.
+    import bitsandbytes  # noqa: F401
+    import deepspeed  # noqa: F401
+
     from engine import shard, train
 
     # All of the tiny model is smaller than what ZeRO-3 keeps whole; here it shards everything.
