@@ -183,7 +183,9 @@ class Catalogue:
             return self.mark(before) + self.whole[core] + self.mark(after)
         if (listed := self._listed(core)) is not None:
             return before + listed + after
-        return self.said(text) if WORDS_APART.search(core) else text
+        if WORDS_APART.search(core):
+            return self.said(text)
+        return (self.mark(before) if before in (": ", "; ", ", ") else before) + core + after
 
     def _with_values(self, text: str) -> str | None:
         if len(text) > LONGEST:
