@@ -87,7 +87,8 @@ def train(
     from engine.prepare import read_report
 
     prepared = read_report(run)
-    device = own_device(spec)
+    with lean.loading():
+        device = own_device(spec)
     report.hello(
         world_size=WORLD_SIZE,
         local_rank=LOCAL_RANK,
@@ -95,10 +96,14 @@ def train(
         data_hash=prepared["data_hash"],
     )
 
-    from engine import adapter, arrange, outcome, plugins, save, schedule, shard, trackers
-    from engine.measure import StepMeter
-    from engine.recipes import recipe
-    from engine.split import own_devices
+    with lean.loading():
+        lean.load_transformers()
+        from engine import adapter, arrange, outcome, plugins, save, schedule, shard, trackers
+        from engine.measure import StepMeter
+        from engine.recipes import recipe
+        from engine.split import own_devices
+
+        recipe(spec)  # loads TRL
 
     spec = shard.with_own_disk_folder(spec, run)
 

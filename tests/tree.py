@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def tree() -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+@functools.cache
 def purpose(module: Path) -> str:
     """First line of a module's docstring; empty when there is none."""
     docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""

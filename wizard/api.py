@@ -95,8 +95,7 @@ def make_plans(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
     found = plans(facts, answers)
     if not (answers.history and configuration.read().keep_history):
         return found
-    history.learn(runs_root(answers.output))
-    return history.corrected(found, facts, history.entries())
+    return history.corrected(found, facts, history.learn(runs_root(answers.output)))
 
 
 def trace(plan: Plan, facts: Facts) -> Traced:

@@ -53,18 +53,21 @@ class Finished:
     measured_step_seconds: float | None = None
 
 
-def learn(root: Path) -> None:
-    """Add the finished runs under root that are not in the history yet.
+def learn(root: Path) -> tuple[Finished, ...]:
+    """Everything remembered, after the finished runs under root that were not in it were added.
 
     A disk that refuses it costs the history, never the plan.
     """
-    known = {entry.run for entry in entries()}
+    remembered = entries()
+    known = {entry.run for entry in remembered}
     with contextlib.suppress(OSError):
         keys = {key: folder for folder in sorted(root.iterdir()) if (key := _key(folder))}
         found = [_finished(folder, key) for key, folder in keys.items() if key not in known]
         new = [entry for entry in found if entry is not None]
         if new:
             _append(paths.history(), new)
+            return (*remembered, *new)
+    return remembered
 
 
 def _key(folder: Path) -> str | None:
@@ -181,21 +184,16 @@ def corrected(
     """
     if facts.machine or facts.model is None:
         return tuple(plans)
-    devices = [asdict(device) for device in facts.devices]
+    devices = [{"kind": device.kind, "name": device.name} for device in facts.devices]
     family, name = str(facts.model.architecture), facts.model.name
-    return tuple(
-        _corrected(
-            plan,
-            name,
-            [
-                entry
-                for entry in finished
-                if (entry.machine, entry.family, entry.setup)
-                == (_machine(devices, plan.spec), family, _setup(plan.spec))
-            ],
-        )
-        for plan in plans
-    )
+    alike: dict[tuple[str, str, str], list[Finished]] = {}
+    for entry in finished:
+        alike.setdefault((entry.machine, entry.family, entry.setup), []).append(entry)
+
+    def of(spec: Spec) -> Sequence[Finished]:
+        return alike.get((_machine(devices, spec), family, _setup(spec)), ())
+
+    return tuple(_corrected(plan, name, of(plan.spec)) for plan in plans)
 
 
 def _corrected(plan: Plan, model: str, finished: Sequence[Finished]) -> Plan:

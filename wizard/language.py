@@ -8,6 +8,7 @@ hold a value; `python -m tests.texts` brings it up to date.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -358,10 +359,14 @@ def use(language: str) -> None:
     if language == ENGLISH:
         _catalogue, _language = None, ENGLISH
         return
+    _catalogue, _language = _read(language), language
+
+
+@functools.cache
+def _read(language: str) -> Catalogue:
     import polib
 
-    _catalogue = Catalogue(polib.pofile(str(CATALOGUES / f"{language}.po"), encoding="utf-8"))
-    _language = language
+    return Catalogue(polib.pofile(str(CATALOGUES / f"{language}.po"), encoding="utf-8"))
 
 
 def used() -> str:

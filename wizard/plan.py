@@ -82,12 +82,19 @@ class Memory:
 
         Negative when there is room in all.
         """
-        device = _over(self.device_bytes, self.device_budget_bytes)
-        host = _over(self.host_bytes, self.host_budget_bytes)
-        disk = _over(self.disk_bytes, self.disk_budget_bytes)
-        known = [over for over in (device, host, disk) if over is not None]
-        first = next((over for over in known if over > 0), None)
-        return max(known, default=0) if first is None else first
+        most: int | None = None
+        for need_bytes, budget_bytes in (
+            (self.device_bytes, self.device_budget_bytes),
+            (self.host_bytes, self.host_budget_bytes),
+            (self.disk_bytes, self.disk_budget_bytes),
+        ):
+            if budget_bytes is None:
+                continue
+            over = need_bytes - budget_bytes
+            if over > 0:
+                return over
+            most = over if most is None else max(most, over)
+        return most or 0
 
     @property
     def over_where(self) -> str:

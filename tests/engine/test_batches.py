@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from engine.batches import ByLength
 from engine.packing import best_fit
 
 pytestmark = pytest.mark.engine
 
 
 def test_groups_of_like_length_hold_every_row_and_differ_between_epochs() -> None:
+    from engine.batches import ByLength  # loads torch
+
     sampler = ByLength([n % 13 + 1 for n in range(101)], 8, seed=3)
     first = list(sampler)
     assert list(sampler) == first  # a resumed run has the same order

@@ -27,6 +27,17 @@ peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(json.dumps({"code": code, "torch": torch, "peak_bytes": peak}))
 """
 MEBIBYTE = 1024**2
+NAMES = """
+from engine import lean
+lean.only_tokenizers()
+from transformers import models
+from transformers.utils import import_utils
+import_utils.create_import_structure_from_path.cache_clear()
+import_utils.define_import_structure.cache_clear()
+found = import_utils.define_import_structure(models.__file__)
+assert models._class_to_module == type(models)("m", models.__file__, found)._class_to_module
+assert len(models._class_to_module) > 1000
+"""
 
 
 def spec(model: Path, data: Path, **changes: dict[str, Any]) -> Spec:
@@ -67,6 +78,28 @@ def test_data_is_prepared_without_torch_in_memory_that_does_not_grow_with_rows(
     assert many["peak_bytes"] - few["peak_bytes"] < 16 * MEBIBYTE
 
 
+def test_transformers_that_looks_for_its_names_once_has_all_of_them() -> None:
+    subprocess.run([sys.executable, "-c", NAMES], check=True)
+
+
+def test_deepspeed_is_loaded_only_where_it_shares_or_code_of_the_user_might(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_json(tmp_path / "config.json", {})
+    own, shared = {"callback": "mine.py:Mine"}, {"strategy": "zero2", "num_devices": 2}
+    for changes, left_out in (
+        ({}, True),
+        ({"plugins": own}, False),
+        ({"parallel": shared, "training": {"effective_batch_size": 2}}, False),
+    ):
+        for name in ("bitsandbytes", "deepspeed"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        only_what_trains(spec(tmp_path, tmp_path, **changes), tmp_path)
+        assert ("deepspeed" in sys.modules) is left_out
+        sys.modules.pop("bitsandbytes", None)
+        sys.modules.pop("deepspeed", None)
+
+
 @pytest.mark.parametrize(
     ("changes", "config", "left_out"),
     [
@@ -92,3 +125,4 @@ def test_bitsandbytes_is_loaded_only_where_a_run_uses_its_formats(
 
     assert ("bitsandbytes" in sys.modules) is left_out
     sys.modules.pop("bitsandbytes", None)
+    sys.modules.pop("deepspeed", None)

@@ -36,24 +36,31 @@ KUBERNETES = ("1.28", "1.31", "1.34")
 SCRIPTS = ("bash", "torchrun", "sbatch", "swift")
 
 
-def jobs() -> dict[str, Job]:
-    """Every kind of plan, on one machine and on two."""
-    return {
-        "single": job("rtx4090"),
-        "qlora": job("t4x2", method="qlora"),
-        "zero3": job("h100x8", method="full", strategy="zero3"),
-        "offload": job("a10gx4", method="full", strategy="zero3", offload="parameters"),
-        "cpu": job("cpu"),
-        "two machines": job("h100x8", 2),
-        "two machines zero3": job("h100x8", 2, method="full", strategy="zero3"),
-        "two without accelerators": job("cpu", 2),
-    }
+ONE: dict[str, tuple[str, dict[str, Any]]] = {
+    "single": ("rtx4090", {}),
+    "qlora": ("t4x2", {"method": "qlora"}),
+    "zero3": ("h100x8", {"method": "full", "strategy": "zero3"}),
+    "offload": ("a10gx4", {"method": "full", "strategy": "zero3", "offload": "parameters"}),
+    "cpu": ("cpu", {}),
+}
+TWO: dict[str, tuple[str, dict[str, Any]]] = {
+    "two machines": ("h100x8", {}),
+    "two machines zero3": ("h100x8", {"method": "full", "strategy": "zero3"}),
+    "two without accelerators": ("cpu", {}),
+}
+NAMES = (*ONE, *TWO)
+
+
+def named(name: str) -> Job:
+    """A kind of plan, on one machine or on two."""
+    machine, settings = (ONE | TWO)[name]
+    return job(machine, 2 if name in TWO else 1, **settings)
 
 
 def cases() -> Iterator[Any]:
-    for name in jobs():
+    for name in NAMES:
         for kind in FORMATS:
-            if (jobs()[name].nodes > 1) == (kind == "torchrun") or kind in SEVERAL[1:]:
+            if (name in TWO) == (kind == "torchrun") or kind in SEVERAL[1:]:
                 often = kind != "bash" and name in ("zero3", "two machines")
                 marks = [] if often else [pytest.mark.slow]
                 yield pytest.param(name, kind, id=f"{name}-{kind}", marks=marks)
@@ -87,7 +94,7 @@ def check_bash(text: str, folder: Path) -> None:
 def test_bash_and_shellcheck_have_nothing_to_say_of_an_exported_script(
     name: str, kind: str, tmp_path: Path
 ) -> None:
-    for text in bash_in(exported(jobs()[name], kind), kind).values():
+    for text in bash_in(exported(named(name), kind), kind).values():
         check_bash(text, tmp_path)
 
 
@@ -115,11 +122,11 @@ def test_hostile_text_leaves_every_format_whole(kind: str, text: str, tmp_path: 
     "name",
     [
         name if name in ("zero3", "two machines") else pytest.param(name, marks=pytest.mark.slow)
-        for name in jobs()
+        for name in NAMES
     ],
 )
 def test_the_schemas_of_kubernetes_take_the_manifest(name: str) -> None:
-    done = exported(jobs()[name], "kubernetes")
+    done = exported(named(name), "kubernetes")
     documents = list(yaml.safe_load_all(done.files["job.yaml"]))
     assert [one["kind"] for one in documents] == ["ConfigMap", "Service", "Job"]
     for one in documents:
@@ -134,10 +141,10 @@ def test_a_hostile_name_is_no_name_in_the_cluster() -> None:
 
 
 @pytest.mark.parametrize("kind", PEERS)
-@pytest.mark.parametrize("name", [n for n in jobs() if not n.startswith("two")])
+@pytest.mark.parametrize("name", list(ONE))
 def test_every_setting_is_written_or_said_not_to_be(name: str, kind: str) -> None:
-    plan = jobs()[name].plan
-    done = exported(jobs()[name], kind)
+    plan = named(name).plan
+    done = exported(named(name), kind)
     assert {one.key for one in done.left} <= set(SETTINGS)
     text = done.files[done.main]
     for one in done.left:
@@ -148,9 +155,9 @@ def test_every_setting_is_written_or_said_not_to_be(name: str, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", PEERS)
-@pytest.mark.parametrize("name", [n for n in jobs() if not n.startswith("two")])
+@pytest.mark.parametrize("name", list(ONE))
 def test_every_written_key_is_one_that_the_other_trainer_has(name: str, kind: str) -> None:
-    done = exported(jobs()[name], kind)
+    done = exported(named(name), kind)
     text = done.files[done.main]
     if kind == "swift":
         keys = {w[2:].partition("=")[0] for w in text.split() if w.startswith("--")}
@@ -219,7 +226,7 @@ def test_several_machines_have_the_devices_and_the_memory_of_all() -> None:
 
 
 def test_ranks_of_a_job_are_those_of_one_machine() -> None:
-    two = jobs()["two machines"]
+    two = named("two machines")
     assert two.plan.spec.parallel.num_devices == 16
     assert "\nRANKS=8 " in two.run_sh
     assert "#SBATCH --gpus-per-node=8\n" in exported(two, "sbatch").files["job.sbatch"]

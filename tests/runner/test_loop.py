@@ -40,6 +40,8 @@ case "$*" in
     echo "$PATH" >path
     env | grep -E '^(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)=' >left
     line="$*"
+    go=${{line##*engine.after }}
+    until [ -e "${{go%% *}}" ]; do sleep 0.02; done
     echo "${{line##*engine.train }}" >>calls
     attempt=${{line##*--attempt }} attempt=${{attempt%% *}}
     code=$(sed -n "$((attempt + 1))p" codes)
@@ -257,8 +259,10 @@ def test_an_option_that_cannot_be_is_refused_before_anything_starts(
 
 def test_bad_data_ends_the_run_with_its_sentence_and_nothing_is_trained(folder: Path) -> None:
     (folder / "bad_data").touch()
-    assert start(folder, 0).wait(timeout=60) == EXIT_BAD_DATA
+    run = start(folder, 0)
+    assert run.wait(timeout=60) == EXIT_BAD_DATA
     assert not (folder / "calls").exists()
+    until(lambda: not session_of(run.pid))  # torchrun, which waited, is gone too
     assert "line 3 is not JSON" in (folder / "said").read_text()
     state = read_json(folder / "state.json")
     assert (state["failure"], state["message"]) == ("bad_data", "line 3 is not JSON")

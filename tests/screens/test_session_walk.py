@@ -100,6 +100,7 @@ async def test_a_name_that_was_typed_and_not_read_outlives_going_back_and_quitti
         assert app.screen.query_one(Input).value == "my qwe"
 
 
+@pytest.mark.wide
 async def test_what_was_changed_while_tuning_outlives_going_back_and_quitting() -> None:
     lived = world()
     app = TunewrightApp(lived.verbs(), facts=values.FACTS, answers=values.ANSWERS)

@@ -214,6 +214,7 @@ async def test_accepted_warnings_are_marked_and_written_down_with_the_run() -> N
     assert len(recorded) == before.count("[ !! ]")
 
 
+@pytest.mark.wide
 async def test_a_warning_that_was_accepted_while_tuning_is_so_on_the_review_as_well() -> None:
     told = Problem(what="a small disk", fix="make room", severity="warning")
     plan = replace(values.PLANS[0], problems=(told,))

@@ -84,6 +84,7 @@ async def test_any_setting_is_found_by_its_name_elsewhere_and_fixed() -> None:
     assert chosen.plan.spec.data.max_length == 512
 
 
+@pytest.mark.wide
 async def test_a_typed_value_replaces_the_one_that_is_fixed_and_arrows_edit_it() -> None:
     given = replace(values.ANSWERS, settings={"learning_rate": 1e-3, "num_train_epochs": 2.0})
     start = Chosen(answers=given, plan=with_settings(given)[0])

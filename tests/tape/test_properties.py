@@ -101,6 +101,30 @@ def test_the_bound_is_never_above_the_peak(setup: Setup) -> None:
     assert at_least(setup) <= simulate(setup).allocated_peak_bytes
 
 
+def test_the_bound_of_experts_counts_those_a_token_meets_and_no_wider_layer() -> None:
+    few = Block(
+        hidden=64,
+        intermediate=4096,
+        layers=12,
+        heads=1,
+        kv_heads=1,
+        head_dim=16,
+        vocab=300,
+        experts=8,
+        experts_per_token=1,
+        moe_intermediate=64,
+    )
+    setup = Setup(
+        block=few,
+        method="full",
+        weight_dtype="bfloat16",
+        micro_batch=1,
+        length=600,
+        checkpointing=False,
+    )
+    assert at_least(setup) <= simulate(setup).allocated_peak_bytes
+
+
 @given(setups(), st.sampled_from(["length", "micro_batch", "lora_rank"]), st.integers(1, 40))
 @settings(max_examples=100, deadline=None)
 def test_more_tokens_rows_or_rank_never_need_less(setup: Setup, what: str, more: int) -> None:

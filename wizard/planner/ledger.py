@@ -45,9 +45,7 @@ class Ledger:
             value=value,
             reason=f"{reason}; {note}" if note else reason,
             origin=origin,
-            alternatives=tuple(
-                Alternative(value=other, why_not=why) for other, why in (alternatives or {}).items()
-            ),
+            alternatives=_alternatives(alternatives) if alternatives else (),
             changes_with=changes_with,
             source=source,
         )
@@ -85,3 +83,7 @@ class Ledger:
     def in_order(self) -> tuple[Decision, ...]:
         """Every decision, in the order of spec.toml."""
         return tuple(self.decisions[setting] for setting in SETTINGS)
+
+
+def _alternatives(why_not: Mapping[Any, str]) -> tuple[Alternative, ...]:
+    return tuple(Alternative(value=other, why_not=why) for other, why in why_not.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from engine.settings import setting_info
 from engine.spec import LOWEST_RATE, PREFETCHED
@@ -24,6 +25,7 @@ USUAL: Mapping[str, str] = {
     "report_to": "`tunewright watch` shows a run; a tracker can be told too",
 }
 """Setting → why nearly every run has the value that the spec has for it."""
+DEFAULTS: Mapping[str, Any] = {name: setting_info(name).default for name in USUAL}
 OWN_CODE: Mapping[str, str] = {
     "loss": "the stage's own loss",
     "metric": "the stage's own metrics",
@@ -47,7 +49,7 @@ def decide_levers(ledger: Ledger) -> None:
     in_blocks = ledger.decisions["stage"].value == "pretrain"
     for name, usual in USUAL.items():
         reason = IN_BLOCKS.get(name, usual) if in_blocks else usual
-        ledger.decide(name, setting_info(name).default, reason)
+        ledger.decide(name, DEFAULTS[name], reason)
     for name, reason in OWN_CODE.items():
         ledger.decide(name, None, reason)
     _decide_dependent(ledger)

@@ -55,13 +55,14 @@ def estimate(spec: Spec, model: Model, budget: Budget) -> Memory:
     up. No step is simulated where the least it needs is already too much: then the estimate is that
     least, and says so.
     """
-    shape = shape_of(model)
-    if shape is None:
+    case = _case(spec, model)
+    if case is None:
         return _unknown_shape(spec, model, budget)
-    case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
-    least = _least(case, model, budget)
     setup = _simulated_setup(case, model)
-    found = None if case.cpu or least else simulated(spec, model, shape)
+    least = bounded(setup) if setup is not None and _is_over(setup, budget) else ()
+    found = None
+    if setup is not None and not least:
+        found = simulated(setup, evaluates=spec.data.evaluates)
     live = least or (_unsimulated(case, model) if found is None else found.parts)
     moment = "" if found is None else found.moment
     live = (*live, *beside(case))
@@ -129,12 +130,6 @@ def _whole_modules(case: Case) -> tuple[MemoryPart, ...]:
     return (_part("modules trained whole", elements * WHOLE_MODULE_BYTES, text),)
 
 
-def _least(case: Case, model: Model, budget: Budget) -> tuple[MemoryPart, ...]:
-    """The parts of the least a step needs, where they are over the budget; else none."""
-    setup = _simulated_setup(case, model)
-    return bounded(setup) if setup is not None and _is_over(setup, budget) else ()
-
-
 def _simulated_setup(case: Case, model: Model) -> Setup | None:
     return None if case.cpu else setup_of(case.spec, model, case.shape)
 
@@ -153,54 +148,72 @@ def _with_around(live_bytes: float, setup: Setup) -> float:
 
 def fits(spec: Spec, model: Model, budget: Budget) -> bool:
     """Whether the estimate fits."""
-    shape = shape_of(model)
-    if shape is None:
+    case = _case(spec, model)
+    setup = None if case is None else _simulated_setup(case, model)
+    if case is None or setup is None or budget.device_bytes is None:
         return estimate(spec, model, budget).fits
-    case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
-    setup = _simulated_setup(case, model)
-    if setup is None or budget.device_bytes is None:
-        return estimate(spec, model, budget).fits
-    if not could_fit(spec, model, budget):
+    if not _could_fit(case, setup, model, budget):
         return False
     try:
         step_bytes = simulate(setup).allocated_peak_bytes + _beside_bytes(case)
-        live = max(step_bytes, loading(setup), saving(setup))
     except UnknownStepError:
         return estimate(spec, model, budget).fits
-    return round(_with_around(live, setup)) <= budget.device_bytes
+    return _has_room(max(step_bytes, _outside(setup)), setup, budget)
 
 
 def could_fit(spec: Spec, model: Model, budget: Budget) -> bool:
     """Whether nothing that is known without simulating a step speaks against it."""
-    shape = shape_of(model)
-    if shape is None:
-        return True
-    case = Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
+    case = _case(spec, model)
+    return case is None or _could_fit(case, _simulated_setup(case, model), model, budget)
+
+
+def could_rest(spec: Spec, model: Model, budget: Budget) -> bool:
+    """The same without the step: what is known against any micro-batch, recomputed or not."""
+    case = _case(spec, model)
+    return case is None or _could_rest(case, _simulated_setup(case, model), model, budget)
+
+
+def _could_fit(case: Case, setup: Setup | None, model: Model, budget: Budget) -> bool:
+    if not _could_rest(case, setup, model, budget):
+        return False
+    return setup is None or _has_room(at_least(setup) + _beside_bytes(case), setup, budget)
+
+
+def _could_rest(case: Case, setup: Setup | None, model: Model, budget: Budget) -> bool:
     host = host_bytes(case, RANK_PROCESS_BYTES)
     if budget.host_bytes is not None and host > budget.host_bytes:
         return False
     if budget.disk_bytes is not None and disk_bytes(case, model) > budget.disk_bytes:
         return False
-    least = _least_bytes(case, model)
-    return least is None or budget.device_bytes is None or least <= budget.device_bytes
+    return setup is None or _has_room(_outside(setup), setup, budget)
+
+
+def _has_room(live_bytes: int, setup: Setup, budget: Budget) -> bool:
+    """Whether a device holds these, and what lies around them."""
+    device_bytes = budget.device_bytes
+    return device_bytes is None or round(_with_around(live_bytes, setup)) <= device_bytes
+
+
+def _outside(setup: Setup) -> int:
+    """Bytes of the larger moment outside of a step, whatever its rows."""
+    return max(loading(setup), saving(setup))
 
 
 def least_bytes(spec: Spec, model: Model) -> int | None:
     """What a rank needs at least, without a step's activations; None where that is not known."""
+    case = _case(spec, model)
+    setup = None if case is None else _simulated_setup(case, model)
+    if case is None or setup is None:
+        return None
+    live = max(at_least(setup) + _beside_bytes(case), _outside(setup))
+    return round(_with_around(live, setup))
+
+
+def _case(spec: Spec, model: Model) -> Case | None:
     shape = shape_of(model)
     if shape is None:
         return None
-    return _least_bytes(
-        Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype]), model
-    )
-
-
-def _least_bytes(case: Case, model: Model) -> int | None:
-    setup = _simulated_setup(case, model)
-    if setup is None:
-        return None
-    live = max(at_least(setup) + _beside_bytes(case), loading(setup), saving(setup))
-    return round(_with_around(live, setup))
+    return Case(spec=spec, shape=shape, weight_bytes=DTYPE_BYTES[spec.model.dtype])
 
 
 def _around(case: Case, live: tuple[MemoryPart, ...]) -> tuple[MemoryPart, ...]:

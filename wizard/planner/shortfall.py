@@ -61,8 +61,10 @@ def _devices(plan: Plan, model: Model) -> int | None:
     What every rank has whole does not shrink, so often no number of devices helps.
     """
     parallel, memory = plan.spec.parallel, plan.memory
+    if parallel.strategy not in SHARING or parallel.device_kind == "cpu":
+        return None
     here = least_bytes(_on(plan.spec, parallel.num_devices), model)
-    if parallel.strategy not in SHARING or parallel.device_kind == "cpu" or here is None:
+    if here is None:
         return None
     devices = parallel.num_devices * 2
     while devices <= MOST_DEVICES:

@@ -95,11 +95,8 @@ class Simulated:
     """Peak of each moment of a run, in its order: of all, not only of the step."""
 
 
-def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
-    """The simulated step; None where the tape does not know the layers or cannot count them."""
-    setup = setup_of(spec, model, shape)
-    if setup is None:
-        return None
+def simulated(setup: Setup, *, evaluates: bool) -> Simulated | None:
+    """The simulated step, and an evaluation where there are any; None where the tape cannot."""
     try:
         memory = simulate(setup)
     except UnknownStepError:
@@ -110,7 +107,7 @@ def simulated(spec: Spec, model: Model, shape: Shape) -> Simulated | None:
         for name, size in memory.components
     )
     moments = [(LOADING, loading(setup)), *memory.moments]
-    if spec.data.evaluates:
+    if evaluates:
         moments.append((EVALUATION, evaluation(setup)))
     moments.append((SAVING, saving(setup)))
     return Simulated(parts=parts, moment=memory.moment, moments=tuple(moments))
@@ -140,24 +137,26 @@ def setup_of(spec: Spec, model: Model, shape: Shape, *, whole: bool = False) -> 
         return None
     if block.sinks and spec.model.attn_implementation != "eager":
         return None  # kernels that know sinks are none of torch's
-    training, parallel = spec.training, spec.parallel
-    micro, stage = training.per_device_train_batch_size, spec.method.stage
+    training, parallel, method = spec.training, spec.parallel, spec.method
+    micro, stage = training.per_device_train_batch_size, method.stage
     if not whole and parallel.devices_per_rank > 1:
         block = replace(block, layers=-(-block.layers // parallel.devices_per_rank))
     return Setup(
         block=block,
-        stack=_stack(spec),
-        method=spec.method.method,
+        stack=_stack(
+            parallel.strategy, method.method, spec.model.dtype, training.optim, dora=method.use_dora
+        ),
+        method=method.method,
         weight_dtype=spec.model.dtype,
         micro_batch=1 if joins_rows(spec) else micro,
         length=spec.data.max_length * (micro if joins_rows(spec) else 1),
         checkpointing=training.gradient_checkpointing,
         attention=ATTENTIONS[spec.model.attn_implementation],
         # Rows in one sequence have a mask too: what each may see.
-        padded=micro * spec.method.sequences_per_row > 1 or joins_rows(spec),
+        padded=micro * method.sequences_per_row > 1 or joins_rows(spec),
         accumulates=training.gradient_accumulation_steps > 1,
-        lora_rank=spec.method.lora_rank,
-        lora_dropout=spec.method.lora_dropout,
+        lora_rank=method.lora_rank,
+        lora_dropout=method.lora_dropout,
         lora_targets=targets,
         preference=_reference(spec),
         single_answers=stage == "kto",
@@ -208,17 +207,17 @@ def block_of(model: Model, shape: Shape) -> Block | None:
     )
 
 
-def _stack(spec: Spec) -> Stack:
+@lru_cache(maxsize=256)
+def _stack(strategy: str, method: str, dtype: Dtype, optim: str, *, dora: bool) -> Stack:
     """The engine's libraries: TRL's tiled loss; DeepSpeed computes without autocast."""
-    deepspeed, half = spec.parallel.strategy in ZERO, spec.model.dtype != "float32"
     return Stack(
         loss_head="chunked",
-        optimizer=OPTIMIZERS.get(spec.training.optim, "adamw_fused"),
-        autocast=half and not deepspeed,
-        adapter_dtype=_adapter_dtype(spec),
-        adapter_input_cast=spec.method.use_dora,
-        quantised_sharded=spec.parallel.strategy in ("fsdp", "zero3"),
-        sync_each_batch=spec.parallel.strategy == "fsdp",
+        optimizer=OPTIMIZERS.get(optim, "adamw_fused"),
+        autocast=dtype != "float32" and strategy not in ZERO,
+        adapter_dtype=_adapter_dtype(strategy, method, dtype),
+        adapter_input_cast=dora,
+        quantised_sharded=strategy in ("fsdp", "zero3"),
+        sync_each_batch=strategy == "fsdp",
         ddp_bucket_view=True,
         bucket_elements=BUCKET_ELEMENTS,
     )
@@ -231,10 +230,9 @@ def _reference(spec: Spec) -> Literal["none", "adapter", "precomputed"]:
     return "precomputed" if spec.method.method == "full" else "adapter"
 
 
-def _adapter_dtype(spec: Spec) -> Dtype:
+def _adapter_dtype(strategy: str, method: str, dtype: Dtype) -> Dtype:
     """float32, but on 4-bit weights and under DeepSpeed that of the other weights."""
-    method, dtype = spec.method.method, spec.model.dtype
-    if method == "lora" and spec.parallel.strategy in ZERO:
+    if method == "lora" and strategy in ZERO:
         return dtype
     return "bfloat16" if method == "qlora" and dtype == "bfloat16" else "float32"
 

@@ -13,7 +13,7 @@ from engine.spec import Spec
 from wizard.facts import Model
 from wizard.planner.batch import Batch
 from wizard.planner.budgets import Budget
-from wizard.planner.memory import could_fit, fits
+from wizard.planner.memory import could_fit, could_rest, fits
 from wizard.planner.speed import Rates
 from wizard.planner.timing import Clock
 
@@ -85,7 +85,10 @@ class Sizing:
         if self.least_memory:
             return self._least(spec)
         for optimizer in self._optimizers(spec):
-            found = self._fitting(_changed(spec, optim=optimizer))
+            asked = _changed(spec, optim=optimizer)
+            found = None
+            if could_rest(asked, self.model, self.budget):
+                found = self._fitting(asked)
             if found is not None:
                 return self._told(found, spec)
         return self._told(self._smallest(spec), spec)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from wizard.facts import Device, Measured
 from wizard.planner import work
@@ -99,6 +100,7 @@ def _generation(device: Device) -> str:
     return AMPERE if capability == (8, 0) else CONSUMER
 
 
+@lru_cache(maxsize=4096)
 def step_time(
     setup: Setup, rates: Rates | None, *, micro_steps: int = 1, to_disk: bool = False
 ) -> StepTime | None:

@@ -126,6 +126,7 @@ one_of_ours() { [[ $1 =~ ^(0|64|65|69|7[0-6])$ ]]; }
 finish() {
   local code=$?
   trap "" TERM INT HUP
+  [ -z "$waiting" ] || kill -- "-$waiting" 2>/dev/null # it trains nothing yet
   if ! one_of_ours "$code"; then
     reason=${reason:-"run.sh ended with $code, which means nothing here: see logs/"}
     say "$reason"
@@ -155,27 +156,34 @@ attempt=$("$PYTHON" -m engine.watch begin --pid $$ ${BEGIN_OPTIONS[@]+"${BEGIN_O
   exit "$code"
 }
 rung=0
+waiting="" # process group of a torchrun that was not let go on yet
 trap finish EXIT
 trap ask_to_stop TERM INT HUP
 
-# Runs a command in its own process group, output to a file, with engine.watch beside it.
-# The watch lives as long as the command, even without this script; its code is the stage's.
-stage() { # phase, ranks, command…
-  local phase=$1 ranks=$2 command code
-  shift 2
-  [ ! -e stop ] || return 75
+# Starts a command in its own process group, output to a file; $launched is its number.
+launch() { # phase, command…
+  local phase=$1
+  shift
   mkdir -p "exit/$attempt" logs || fail 73 "cannot write in $PWD: is the folder gone, or the disk full?"
-  say "$phase: logs/$attempt-$phase.log"
   set -m # job control gives each background job its own process group
   {
     trap : TERM INT HUP # it outlives its command, to write down how that ended
     "$@"
     echo $? >"exit/$attempt/$phase"
   } >"logs/$attempt-$phase.log" 2>&1 </dev/null &
-  command=$!
-  disown "$command" # its end is the watch's to tell, not bash's
+  launched=$!
+  disown "$launched" # its end is the watch's to tell, not bash's
+  set +m
+}
+
+# engine.watch beside what was launched: it lives as long, even without this script; its code is
+# the stage's.
+attend() { # phase, ranks, process
+  local phase=$1 ranks=$2 code
+  say "$phase: logs/$attempt-$phase.log"
+  set -m
   while :; do
-    "$PYTHON" -m engine.watch stage --phase "$phase" --pid "$command" --ranks "$ranks" \
+    "$PYTHON" -m engine.watch stage --phase "$phase" --pid "$3" --ranks "$ranks" \
       --first-rank "$((${NODE_RANK:-0} * ranks))" --attempt "$attempt" --rung "$rung" \
       --hang-seconds "$HANG_SECONDS" </dev/null &
     while kill -0 $! 2>/dev/null; do wait $!; done # a signal only interrupts the wait
@@ -189,9 +197,16 @@ stage() { # phase, ranks, command…
   return "$code"
 }
 
+stage() { # phase, command…
+  [ ! -e stop ] || return 75
+  launch "$@"
+  attend "$1" 0 "$launched"
+}
+
 # One run per device, whoever starts it. This script and torchrun hold the locks by having them open.
 hold_devices() { # kind, visible devices
   local device file lock files opened=()
+  [ -n "$2" ] || return 0
   files=$("$PYTHON" -m engine.locks files "$1" "$2" 2>>logs/preflight.log) || return
   [ -n "$files" ] || return 0
   while read -r device file; do
@@ -212,7 +227,7 @@ else
 fi
 
 say "$NAME: $PWD"
-[ -z "$AFTER" ] || stage waiting 0 "$PYTHON" -m engine.watch wait "$AFTER" || exit
+[ -z "$AFTER" ] || stage waiting "$PYTHON" -m engine.watch wait "$AFTER" || exit
 # The devices that spec.toml names, else as many others of their kind, and it says so.
 mkdir -p logs || fail 73 "cannot write in $PWD: is the disk full or read-only?"
 {{visible}}=$("$PYTHON" -m engine.preflight spec.toml --ranks "$RANKS" --nodes "${NNODES:-1}" 2>logs/preflight.log) ||
@@ -228,17 +243,28 @@ if [ "${NNODES:-1}" -gt 1 ]; then
     export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$through}
   fi
 fi
-stage fetching 0 "$PYTHON" -m engine.fetch spec.toml || exit
-stage preparing 0 "$PYTHON" -m engine.prepare spec.toml || exit
 
 restarts=0
+prepared=0
 while :; do
   spec=spec.toml
   [ "$rung" -eq 0 ] || spec=spec.$rung.toml
-  stage training "$RANKS" \
-    "$PYTHON" -m torch.distributed.run "${NODES[@]}" --nproc-per-node "$RANKS" \
+  # torchrun loads its libraries while rows become tokens, and starts the ranks when $go is there.
+  go=exit/$attempt/go
+  launch training "$PYTHON" -m engine.after "$go" $$ \
+    torch.distributed.run "${NODES[@]}" --nproc-per-node "$RANKS" \
     --max-restarts 0 --log-dir logs --redirects 3 \
     -m engine.train "$spec" --attempt "$attempt" --rung "$rung" ${TRAIN_OPTIONS[@]+"${TRAIN_OPTIONS[@]}"}
+  waiting=$launched
+  if [ "$prepared" -eq 0 ]; then
+    stage fetching "$PYTHON" -m engine.fetch spec.toml || exit
+    stage preparing "$PYTHON" -m engine.prepare spec.toml || exit
+    prepared=1
+  fi
+  [ ! -e stop ] || exit 75
+  : >"$go" || fail 73 "cannot write in $PWD: is the folder gone, or the disk full?"
+  training=$waiting waiting=""
+  attend training "$RANKS" "$training"
   code=$?
   case $code in
     71) # out of device memory: the next rung, the same effective batch in less of it

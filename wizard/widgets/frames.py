@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from rich.console import RenderableType
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.renderables.background_screen import BackgroundScreen
@@ -52,7 +51,7 @@ class OneFrame(Screen[Any]):
             self._loaded.add(type(self))
             self.set_timer(LOADED_SECONDS, _keep_loaded)
 
-    def render(self) -> RenderableType | Below:
+    def render(self) -> Any:
         """What is under the screen, where it is a box over another."""
         rendered = super().render()
         if isinstance(rendered, BackgroundScreen):

@@ -56,7 +56,8 @@ def at_loss(setup: Setup) -> tuple[int, int]:
     allocator = Allocator(expandable=False)
     for size in filter(None, _loaded(setup, found, held)):
         allocator.take(size)
-    _play(allocator, tape, tape.story[: max(tape.peaked(part + HEAD) for part in PASSES)], {})
+    peaks = tape.peaks()
+    _play(allocator, tape, tape.story[: max(peaks[part + HEAD] for part in PASSES)], {})
     return allocator.reserved, allocator.peak_allocated
 
 

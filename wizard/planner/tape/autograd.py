@@ -41,14 +41,14 @@ class Leaf:
 class Node:
     """One recorded operation: its inputs' nodes, what it saved, and how it runs backward."""
 
-    __slots__ = ("backward", "edges", "frame", "region", "saved", "sequence")
+    __slots__ = ("backward", "edges", "frame", "place", "saved", "sequence")
 
     def __init__(
         self, tape: Tape, edges: Sequence[Edge], saved: Sequence[Buffer | None], backward: Backward
     ) -> None:
         tape.sequence += 1
         self.sequence = tape.sequence
-        self.region = tape.backward_region
+        self.place = tape.backward_place
         self.edges = edges
         self.backward: Backward | None = backward
         frame = tape.frames[-1] if tape.frames and saved else None
@@ -147,7 +147,7 @@ class Tape:
     """One device's step as it is recorded: the meter, and the modes operations ask for."""
 
     __slots__ = (
-        "autocasts", "backward_region", "casts", "frames", "gradients_enabled",
+        "autocasts", "backward_place", "casts", "frames", "gradients_enabled",
         "keeps_gradients", "meter", "sequence",
     )  # fmt: skip
 
@@ -158,8 +158,8 @@ class Tape:
         self.keeps_gradients = keeps_gradients
         """False where gradients of an earlier micro-batch are there to be added to."""
         self.sequence = 0
-        self.backward_region = 0
-        """Region of the backward pass that nodes made now will run in."""
+        self.backward_place = (0, 0)
+        """Region of the backward pass, and layer, that nodes made now will run in."""
         self.frames: list[_Frame] = []
         self.gradients_enabled = True
         self.casts: dict[int, Tensor] | None = None
@@ -265,7 +265,7 @@ class _Engine:
     def run(self) -> None:
         """Until no node is left."""
         queue, gradients, meter = self.queue, self.gradients, self.tape.meter
-        region = -1
+        place = (-1, 0)
         while queue:
             node = heapq.heappop(queue)[2]
             gradient = gradients.pop(id(node), None)
@@ -274,9 +274,9 @@ class _Engine:
                     node.gradient = gradient
                 del gradient, node
                 continue
-            if region != node.region:
-                region = node.region
-                meter.enter(region)
+            if place != node.place:
+                place = node.place
+                meter.enter(place[0])
             results = _results(node, gradient)
             del gradient
             edges, node.edges = node.edges, ()

@@ -8,7 +8,7 @@ from wizard.planner.tape.layers import other_bytes
 from wizard.planner.tape.operations import HALF
 from wizard.planner.tape.setup import MATRICES, Setup
 from wizard.planner.tape.sharding import gathered, share
-from wizard.planner.tape.states import states
+from wizard.planner.tape.states import inputs, states
 from wizard.planner.tape.step import HEAD
 
 
@@ -28,7 +28,7 @@ def least_parts(setup: Setup) -> tuple[tuple[str, int], ...]:
         ("optimizer", held.optimizer),
         ("reference model", held.reference),
         ("gradient buckets", held.buckets),
-        ("inputs", found.inputs),
+        ("inputs", inputs(setup)),
     )
     forward = (
         ("gradients", held.early),
@@ -49,6 +49,9 @@ def _kept(setup: Setup) -> int:
     # Inputs of matrices are kept where these learn; a frozen embedding needs no gradient.
     learning = setup.method == "full" or setup.lora_targets == MATRICES
     layers = block.layers if setup.method == "full" else block.layers - 1
-    inputs = 4 * block.hidden + 2 * block.intermediate if learning else 0
-    each = 8 * block.hidden + 4 * queries + 4 * keys + 6 * block.intermediate + inputs
+    inner = block.intermediate
+    if block.experts:
+        inner = block.experts_per_token * block.moe_intermediate + block.shared_intermediate
+    inputs = 4 * block.hidden + 2 * inner if learning else 0
+    each = 8 * block.hidden + 4 * queries + 4 * keys + 6 * inner + inputs
     return layers * setup.tokens * each

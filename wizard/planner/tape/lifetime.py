@@ -13,7 +13,7 @@ from wizard.planner.tape.experts import expert_sizes
 from wizard.planner.tape.layers import matrix_widths, other_bytes
 from wizard.planner.tape.setup import DTYPE_BYTES, Setup
 from wizard.planner.tape.sharding import gathered, share
-from wizard.planner.tape.states import states
+from wizard.planner.tape.states import inputs, states
 from wizard.planner.tape.step import FORWARD, HEAD, recorded_evaluation
 
 LOADING, EVALUATION, SAVING = "loading", "evaluation", "saving"
@@ -60,7 +60,7 @@ def evaluation(setup: Setup) -> int:
         recorded_evaluation(setup)[region] + gathered(setup, found, region, backward=False)
         for region in range(FORWARD, HEAD + 1)
     )
-    return sum(always) + found.inputs + passing
+    return sum(always) + inputs(setup) + passing
 
 
 @lru_cache(maxsize=4096)

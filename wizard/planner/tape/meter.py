@@ -1,8 +1,9 @@
-"""Live bytes of a simulated device: the peak in each region of a step, and the whole story."""
+"""Live bytes of a simulated device: the whole story, and the peak in each region of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 ACTIVATIONS, WORKSPACE, GRADIENTS, LOSS, COPIES, DEQUANTISED = range(6)
 KINDS = (
@@ -17,32 +18,27 @@ KINDS = (
 
 
 class Meter:
-    """Bytes in use on one device, counted as buffers come and go.
+    """The buffers of one device as they come and go, and what was there when.
 
     `story` holds the buffers' numbers in the order they were taken, and `~number` where one was
-    given back; `sizes` and `kinds` are indexed by number. An allocator can be run on it.
+    given back; `sizes` and `kinds` are indexed by number. An allocator can be run on it. Nothing is
+    summed up while it is written: a tape takes thousands of buffers.
     """
 
     __slots__ = (
-        "_kinds_of_regions", "_marks", "_region", "_tops", "backward_ends", "forward_ends", "kind",
-        "kinds", "live", "mark", "sizes", "story", "top",
+        "_kinds_of_regions", "backward_ends", "entries", "forward_ends", "kind", "kinds", "sizes",
+        "story",
     )  # fmt: skip
 
     def __init__(self, kinds_of_regions: Sequence[int]) -> None:
         self._kinds_of_regions = kinds_of_regions
-        self._region = 0
-        self._tops = [0] * len(kinds_of_regions)
-        self._marks = [0] * len(kinds_of_regions)
         self.kind = kinds_of_regions[0]
         """What buffers taken now are."""
-        self.live = 0
-        self.top = 0
-        """Most bytes live in this region so far."""
-        self.mark = 0
-        """Length of the story then."""
         self.sizes: list[int] = []
         self.kinds: list[int] = []
         self.story: list[int] = []
+        self.entries: list[tuple[int, int]] = []
+        """(region, length of the story) each time that one was entered."""
         self.forward_ends = 0
         """Length of the story when backward begins."""
         self.backward_ends = 0
@@ -50,36 +46,50 @@ class Meter:
 
     def enter(self, region: int) -> None:
         """From here on peaks belong to `region`; it may have been left before."""
-        self._leave()
-        self._region = region
         self.kind = self._kinds_of_regions[region]
-        self.top, self.mark = self._tops[region], self._marks[region]
-        if self.live > self.top:
-            self.top, self.mark = self.live, len(self.story)
+        self.entries.append((region, len(self.story)))
 
-    def _leave(self) -> None:
-        self._tops[self._region], self._marks[self._region] = self.top, self.mark
+    def entered(self, region: int) -> list[int]:
+        """Length of the story each time that the region was entered."""
+        return [length for one, length in self.entries if one == region]
 
-    def peaked(self, region: int) -> int:
-        """Length of the story when the region peaked."""
-        self._leave()
-        return self._marks[region]
+    def peaks(self) -> list[int]:
+        """Region → length of the story when most was there, first; 0 where nothing ever was."""
+        # A buffer given back has the negative size that its negative number finds.
+        signed = self.sizes + [-size for size in reversed(self.sizes)]
+        live = list(accumulate(map(signed.__getitem__, self.story), initial=0))
+        tops = [0] * len(self._kinds_of_regions)
+        lengths = [0] * len(tops)
+        for region, start, end in self._stays():
+            top = max(live[start : end + 1])
+            if top > tops[region]:
+                tops[region], lengths[region] = top, live.index(top, start)
+        return lengths
+
+    def _stays(self) -> Iterator[tuple[int, int, int]]:
+        """(region, length of the story when it was entered, and when it was left)."""
+        ends = [*(length for _, length in self.entries[1:]), len(self.story)]
+        for (region, start), end in zip(self.entries, ends, strict=True):
+            yield region, start, end
 
     def at_peaks(self) -> list[tuple[int, ...]]:
         """Region → bytes of each kind when the region peaked; they sum to its peak."""
-        self._leave()
-        found = [(0,) * len(KINDS)] * len(self._marks)
+        return self.at(self.peaks())
+
+    def at(self, lengths: Sequence[int]) -> list[tuple[int, ...]]:
+        """Bytes of each kind when the story had each of these lengths."""
+        found = [(0,) * len(KINDS)] * len(lengths)
         totals = [0] * len(KINDS)
         sizes, kinds, story = self.sizes, self.kinds, self.story
         read = 0
-        for mark, region in sorted((mark, region) for region, mark in enumerate(self._marks)):
-            for event in story[read:mark]:
+        for length, place in sorted((length, place) for place, length in enumerate(lengths)):
+            for event in story[read:length]:
                 if event >= 0:
                     totals[kinds[event]] += sizes[event]
                 else:
                     totals[kinds[~event]] -= sizes[~event]
-            read = mark
-            found[region] = tuple(totals)
+            read = length
+            found[place] = tuple(totals)
         return found
 
 
@@ -90,22 +100,15 @@ class Buffer:
     a local name of the simulated code does.
     """
 
-    __slots__ = ("meter", "number", "size")
+    __slots__ = ("number", "story")
 
     def __init__(self, meter: Meter, size: int, kind: int | None = None) -> None:
-        self.meter = meter
-        self.size = size
-        sizes, story = meter.sizes, meter.story
+        sizes = meter.sizes
         self.number = number = len(sizes)
+        self.story = story = meter.story
         sizes.append(size)
         meter.kinds.append(meter.kind if kind is None else kind)
         story.append(number)
-        meter.live = live = meter.live + size
-        if live > meter.top:
-            meter.top = live
-            meter.mark = len(story)
 
     def __del__(self) -> None:
-        meter = self.meter
-        meter.live -= self.size
-        meter.story.append(~self.number)
+        self.story.append(~self.number)

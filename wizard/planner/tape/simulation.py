@@ -8,7 +8,7 @@ from functools import lru_cache
 from wizard.planner.tape.meter import ACTIVATIONS, KINDS
 from wizard.planner.tape.setup import Setup, StepMemory
 from wizard.planner.tape.sharding import Share, gathered, head_bytes, share, unpacked_fsdp2
-from wizard.planner.tape.states import States, states
+from wizard.planner.tape.states import States, inputs, states
 from wizard.planner.tape.step import (
     BACKWARD,
     EMBEDDING,
@@ -60,8 +60,8 @@ def _moments(setup: Setup) -> Iterator[tuple[str, Components]]:
     if setup.strategy == "fsdp2":
         yield "forward", _unpacking(setup, found, held, recording)
     if setup.strategy == "fsdp2" and setup.method == "full":
-        yield "loss", _after_head(setup, found, held, recording)
-    yield STEP, _at_step(found, held)
+        yield "loss", _after_head(setup, held, recording)
+    yield STEP, _at_step(setup, held)
 
 
 def _name(region: int) -> str:
@@ -74,14 +74,14 @@ def _name(region: int) -> str:
     return "forward" if region < REFERENCE else "backward"
 
 
-def _held(found: States, held: Share) -> dict[str, int]:
+def _held(setup: Setup, held: Share) -> dict[str, int]:
     return {
         "weights": held.weights,
         "adapter": held.adapter,
         "optimizer": held.optimizer,
         "reference model": held.reference,
         "gradient buckets": held.buckets,
-        "inputs": found.inputs,
+        "inputs": inputs(setup),
     }
 
 
@@ -89,7 +89,7 @@ def _components(
     setup: Setup, found: States, held: Share, recording: Recording, region: int
 ) -> Components:
     backward = region >= BACKWARD
-    components = _held(found, held)
+    components = _held(setup, held)
     components["gradient buckets"] += held.transit if backward else 0
     components["gathered weights"] = gathered(setup, found, region % 5, backward=backward)
     components["gradients"] = _gradients(held, region)
@@ -102,15 +102,15 @@ def _unpacking(setup: Setup, found: States, held: Share, recording: Recording) -
     """The last layer's weights when they are unpacked, beside what all before it keep."""
     kept = recording.by_kind[FORWARD + MIDDLE][ACTIVATIONS]
     now = {"gathered weights": unpacked_fsdp2(setup, found), "gradients": held.early}
-    return {**_held(found, held), **now, KINDS[ACTIVATIONS]: kept}
+    return {**_held(setup, held), **now, KINDS[ACTIVATIONS]: kept}
 
 
-def _after_head(setup: Setup, found: States, held: Share, recording: Recording) -> Components:
+def _after_head(setup: Setup, held: Share, recording: Recording) -> Components:
     """Weights of the head, their gradient, and its copy on the way to the other ranks."""
     kept = recording.by_kind[BACKWARD + TOP][ACTIVATIONS]
     copies = 3 * head_bytes(setup)
     now = {"gathered weights": copies, "gradients": held.early, KINDS[ACTIVATIONS]: kept}
-    return {**_held(found, held), **now}
+    return {**_held(setup, held), **now}
 
 
 def _gradients(held: Share, region: int) -> int:
@@ -121,5 +121,5 @@ def _gradients(held: Share, region: int) -> int:
     return held.late if held.top is None or not upper else held.top
 
 
-def _at_step(found: States, held: Share) -> Components:
-    return {**_held(found, held), "gradients": held.last, STEP: held.step}
+def _at_step(setup: Setup, held: Share) -> Components:
+    return {**_held(setup, held), "gradients": held.last, STEP: held.step}

@@ -53,7 +53,6 @@ class States:
     """What the optimizer needs on top while it runs."""
     reference: int
     """A second model for DPO."""
-    inputs: int
     trainable: int
     """Elements."""
     trainable_width: int
@@ -62,15 +61,15 @@ class States:
     """Elements of the base model."""
 
 
+@lru_cache(maxsize=4096)
 def states(setup: Setup) -> States:
-    """Everything that is there from step to step."""
-    lasting = _lasting(replace(setup, micro_batch=1, length=1))
-    return replace(lasting, inputs=_inputs(setup))
+    """Everything that is there from step to step, whatever its rows: those are `inputs`."""
+    return _lasting(replace(setup, micro_batch=1, length=1))
 
 
 @lru_cache(maxsize=1024)
 def _lasting(setup: Setup) -> States:
-    """What does not depend on the rows of a step, without them: a search asks for few of these."""
+    """The same without the rows of a step: a search asks for few of these."""
     matrices, others = list(_matrices(setup.block)), list(_others(setup))
     parameters = _elements(matrices) + _elements(others)
     weights = _weights(setup, matrices, others) + _rotary_buffers(setup.block)
@@ -88,11 +87,16 @@ def _lasting(setup: Setup) -> States:
         reference=parameters * DTYPE_BYTES[setup.weight_dtype] + _rotary_buffers(setup.block)
         if has_reference
         else 0,
-        inputs=0,
         trainable=trainable,
         trainable_width=width,
         parameters=parameters,
     )
+
+
+def inputs(setup: Setup) -> int:
+    """Token ids, mask and labels of 8 bytes each; masks over pairs of tokens are on the tape."""
+    both = 2 if setup.single_answers else 1
+    return both * 3 * 8 * setup.tokens
 
 
 def weight_tensors(setup: Setup) -> Iterator[tuple[int, int]]:
@@ -202,12 +206,6 @@ def _quantised(setup: Setup, matrix: Group) -> int:
 def _rotary_buffers(block: Block) -> int:
     """Inverse frequencies, and the unscaled ones beside them; Gemma's scale of embedded tokens."""
     return block.positions * 2 * (block.head_dim // 2) * 4 + 4 * block.gemma
-
-
-def _inputs(setup: Setup) -> int:
-    """Token ids, mask and labels of 8 bytes each; masks over pairs of tokens are on the tape."""
-    both = 2 if setup.single_answers else 1
-    return both * 3 * 8 * setup.tokens
 
 
 def _optimizer(setup: Setup, trained: list[Group], width: int) -> int:

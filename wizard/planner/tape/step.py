@@ -1,7 +1,8 @@
-"""One training step of one rank: recorded at two shallow depths, then exact at the real one.
+"""One training step of one rank: recorded at a shallow depth, then exact at the real one.
 
-Between two depths every region's peak grows by the same bytes per layer, because what depends on
-the depth (weights, kept inputs of layers, gradients that are there) is constant inside a region.
+A further layer adds the same bytes to every region's peak, because what depends on the depth (kept
+inputs of layers, gradients that are there) is constant inside a region. What it adds is read off
+the layers in the middle: what is there more after one of them than before it, in either pass.
 """
 
 from __future__ import annotations
@@ -96,16 +97,16 @@ def _has_buckets(setup: Setup) -> bool:
 @lru_cache(maxsize=4096)
 def _record(setup: Setup) -> Recording:
     depth, period = setup.block.layers, _period(setup)
-    least = _least_depth(setup.block)
+    least = _least_depth(setup.block, period)
     shallow = least + (depth - least) % period
-    if depth <= shallow + period or (setup.checkpointing and setup.checkpoint_every > 1):
+    if depth <= shallow or (setup.checkpointing and setup.checkpoint_every > 1):
         return Recording(tuple(run(setup).at_peaks()))
-    low, high = (_peaks(_at_depth(setup, layers)) for layers in (shallow, shallow + period))
+    peaks, growth = _peaks(_at_depth(setup, shallow), period)
     further = (depth - shallow) // period
     return Recording(
         tuple(
-            tuple(a + further * (b - a) for a, b in zip(at_low, at_high, strict=True))
-            for at_low, at_high in zip(low, high, strict=True)
+            tuple(size + further * more for size, more in zip(at_peak, each, strict=True))
+            for at_peak, each in zip(peaks, growth, strict=True)
         )
     )
 
@@ -115,16 +116,59 @@ def _period(setup: Setup) -> int:
     return setup.block.full_every if setup.windowed and setup.block.full_every else 1
 
 
-def _least_depth(block: Block) -> int:
-    """The least depth that holds every kind of layer of which something is kept."""
+def _least_depth(block: Block, period: int) -> int:
+    """The least depth that holds every kind of layer: bottom, top, and a period between them."""
     kinds_apart = block.positions > 1 and 0 < block.full_every <= block.layers
-    return max(SHALLOW, block.full_every) if kinds_apart else SHALLOW
+    return max(2 + period, block.full_every if kinds_apart else 0)
+
+
+Bytes = tuple[int, ...]
+"""Of each kind."""
 
 
 @lru_cache(maxsize=4096)
-def _peaks(setup: Setup) -> tuple[tuple[int, ...], ...]:
-    """Peaks of a shallow model, which models of any depth share."""
-    return tuple(run(setup).at_peaks())
+def _peaks(setup: Setup, period: int) -> tuple[tuple[Bytes, ...], tuple[Bytes, ...]]:
+    """Peak of each region of a shallow model, which models of any depth share, and its growth.
+
+    That is what a further period of layers adds to it.
+    """
+    meter = run(setup)
+    forward = _middle(meter, FORWARD, TOP, period)
+    backward = _middle(meter, BACKWARD, BOTTOM, period)
+    *peaks, low, high, first, last = meter.at([*meter.peaks(), *forward, *backward])
+    none = (0,) * len(low)
+    made = _less(high, low)
+    # Casts are kept until forward ends, though backward may have no use for them.
+    kept = _less(made, _let_go(meter, *forward))
+    left = _less(kept, _less(first, last))
+    # Of equal layers the one peaks that has most around it: layers not yet gone back through, or
+    # gradients of those that are.
+    most = max(kept, left, key=sum)
+    growth = (none, none, *[made] * 3, *[kept] * 5, left, left, most, kept, kept)
+    happens = (each if any(peak) else none for peak, each in zip(peaks, growth, strict=True))
+    return tuple(peaks), tuple(happens)
+
+
+def _middle(meter: Meter, first_region: int, after: int, period: int) -> tuple[int, int]:
+    """Length of the story where a pass enters the middle, and a period of layers later."""
+    inside = meter.entered(first_region + MIDDLE)
+    places = [*inside, *meter.entered(first_region + after)]
+    return places[0], places[period]
+
+
+def _less(a: Bytes, b: Bytes) -> Bytes:
+    return tuple(x - y for x, y in zip(a, b, strict=True))
+
+
+def _let_go(meter: Meter, start: int, end: int) -> Bytes:
+    """What was taken in a part of forward and given back between its last layer and backward."""
+    last = meter.entered(FORWARD + HEAD)[0]
+    taken = {number for number in meter.story[start:end] if number >= 0}
+    found = [0] * len(kinds.KINDS)
+    for event in meter.story[last : meter.forward_ends]:
+        if ~event in taken:
+            found[meter.kinds[~event]] += meter.sizes[~event]
+    return tuple(found)
 
 
 def forget() -> None:
@@ -223,7 +267,8 @@ class _Model:
         hidden = embedded
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            self._enter(first_region, TOP if index == last else MIDDLE if index else BOTTOM)
+            part = TOP if index == last else MIDDLE if index else BOTTOM
+            self._enter(first_region, part, index)
             if setup.checkpointing and index % setup.checkpoint_every == 0:
                 hidden = tape.checkpoint(self.decoder.layer, layer, hidden, shared)
             else:
@@ -234,9 +279,9 @@ class _Model:
         kinds_kept = block.positions if 0 < block.full_every <= block.layers else 1
         return hidden, shared[: 2 * kinds_kept]
 
-    def _enter(self, first_region: int, region: int) -> None:
+    def _enter(self, first_region: int, region: int, layer: int = 0) -> None:
         self.tape.meter.enter(first_region + region)
-        self.tape.backward_region = BACKWARD + region
+        self.tape.backward_place = (BACKWARD + region, layer)
 
     def _embed(self) -> Tensor:
         tape, setup, hidden = self.tape, self.setup, self.setup.block.hidden
