@@ -34,7 +34,7 @@ class Prose(Static):
             self._measured = (self.content, {})
         known = self._measured[1]
         if width not in known:
-            known[width] = folded(self._text(), width).get_height(self.styles, width)
+            known[width] = folded(self._text(), width).get_height(self.styles.get_rules(), width)
         return known[width]
 
     def render(self) -> Content:
