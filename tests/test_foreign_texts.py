@@ -10,6 +10,7 @@ import ast
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -209,6 +210,23 @@ def test_words_of_the_system_are_ours_and_all_other_words_are_quoted() -> None:
     assert language.said(f"cannot be read: {why(broken)}") == "无法读取：第 2 行第 1 列：缺少值"
     assert with_class(ValueError("no dataset")) == "ValueError: “no dataset”"
     assert with_class(ValueError()) == "ValueError"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ENOENT", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EROFS", "EIO", "EBUSY", "ENOMEM"),
+        *("EISDIR", "ENOTDIR", "EEXIST", "ENOTEMPTY", "EMFILE", "ENAMETOOLONG", "EINVAL", "EXDEV"),
+        *("ETXTBSY", "EFBIG", "EMLINK", "ELOOP", "E2BIG", "ENOEXEC", "EPIPE", "EBADF", "EINTR"),
+        *("EAGAIN", "ENOTSUP", "ENOSYS", "ESRCH", "ENODEV", "ENXIO", "ESTALE", "EREMOTEIO"),
+        *("EUCLEAN", "ENOTCONN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH"),
+        *("EHOSTUNREACH", "EHOSTDOWN", "EADDRINUSE", "EADDRNOTAVAIL"),
+    ],
+)
+def test_what_the_system_says_of_a_call_that_failed_is_said_in_chinese(name: str) -> None:
+    number = getattr(errno, name)
+    told = language.said(f"cannot be read: {why(OSError(number, os.strerror(number)))}")
+    assert not re.search(r"[A-Za-z]{2,} ", told.replace("I/O", "")), told
 
 
 @given(st.text(max_size=2000))

@@ -82,7 +82,7 @@ def texts() -> list[Text]:
                 plural = english.replace(PLURAL, "s") if PLURAL in english else ""
                 one = english.replace(PLURAL, "")
                 keep(one, module.relative_to(ROOT).as_posix(), plural)
-    for english, where in [*_of_settings(), *_of_presets(), *_of_machines()]:
+    for english, where in [*_of_settings(), *_of_presets(), *_of_machines(), *_of_scripts()]:
         keep(english, where)
     for english in OF_LIBRARIES:
         keep(english, "tests/texts.py")
@@ -343,6 +343,18 @@ def _of_machines() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "presets" / "machines").glob("*.json")):
         for problem in json.loads(path.read_text(encoding="utf-8")).get("problems", ()):
             yield core(problem["what"]), "presets/machines"
+
+
+def _of_scripts() -> Iterator[tuple[str, str]]:
+    """What a run's script fails with: it is kept as the run's last words, and told by screens."""
+    for path in sorted((ROOT / "wizard" / "templates").glob("*.sh")):
+        for sentence in re.findall(r'(?:fail \d+ |reason:-)"([^"]+)"', path.read_text("utf-8")):
+            numbers = iter(range(10))
+            value = re.compile(r"\$\(\([^)]*\)\)|\$\{[^}]*\}|\$\w+")
+            yield (
+                core(value.sub(lambda _: f"{{{next(numbers)}}}", sentence)),  # noqa: B023
+                path.relative_to(ROOT).as_posix(),
+            )
 
 
 def _places_of_machines() -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wizard.facts import Facts
+from wizard.language import said_place
 from wizard.probe.checks import Result, results
 from wizard.problem import Problem
 
@@ -66,7 +67,7 @@ def _check_lines(result: Result) -> Iterator[str]:
 
 
 def _problem_lines(problem: Problem) -> Iterator[str]:
-    where = f"{problem.where}: " if problem.where else ""
+    where = f"{said_place(problem.where)}: " if problem.where else ""
     yield f"{STATES[problem.severity]:<4}  {where}{problem.what}"
     if problem.fix:
         yield f"      fix: {problem.fix}"

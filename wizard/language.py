@@ -184,7 +184,9 @@ class Catalogue:
             return self.mark(before) + self.whole[core] + self.mark(after)
         if (listed := self._listed(core)) is not None:
             return before + listed + after
-        return self.said(text) if WORDS_APART.search(core) else text
+        if WORDS_APART.search(core):
+            return self.said(text)
+        return (self.mark(before) if before in (": ", "; ", ", ") else before) + core + after
 
     def _with_values(self, text: str) -> str | None:
         if len(text) > LONGEST:
@@ -418,12 +420,17 @@ def joined(texts: Iterable[str]) -> str:
     return mark(", ").join(texts)
 
 
+def said_place(where: str) -> str:
+    """Where a problem is: words of ours around a name."""
+    return where if _catalogue is None else _catalogue.place(where)
+
+
 def said_problem(problem: Problem) -> str:
     """A problem as one line."""
     if _catalogue is None:
         return str(problem)
     colon, begin, end = map(_catalogue.mark, (": ", " (", ")"))
-    place = _catalogue.place(problem.where)
+    place = said_place(problem.where)
     where = f"{place}{colon}" if place else ""
     fix = f"{begin}{said(problem.fix)}{end}" if problem.fix else ""
     return f"{where}{said(problem.what)}{fix}"

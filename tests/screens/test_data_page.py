@@ -256,3 +256,17 @@ async def test_more_bad_rows_than_by_chance_are_only_left_out_when_told_to() -> 
             await pilot.pause()
         lefts.append([left.settings for left in app.left])
     assert lefts == [[], [{"max_dropped_percent": 3.0}]]
+
+
+@pytest.mark.wide
+async def test_after_a_wrong_path_nothing_is_said_of_what_was_read_before() -> None:
+    world = World()
+    app = OnePage(lambda: data(world, verbs=world.data_verbs()))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: "Row 1 of" in shown(app))
+        await pilot.press("o", "ctrl+u", *"nowhere", "enter")
+        await until(pilot, lambda: "no such file" in shown(app))
+        assert "Row 1 of" not in shown(app)
+        await pilot.press("x")
+        await until(pilot, lambda: "Enter reads the file" in shown(app))
+        assert "Letters are keys now" not in shown(app)

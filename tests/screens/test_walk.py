@@ -105,7 +105,12 @@ async def test_a_model_and_data_of_the_command_line_stand_on_their_pages(
 ) -> None:
     world = World(runs=RUNS, known=values.KNOWN)
     opened: list[TunewrightApp] = []
-    monkeypatch.setattr(command, "_run", opened.append)
+
+    def keep(app: TunewrightApp) -> int:
+        opened.append(app)
+        return 0
+
+    monkeypatch.setattr(command, "_run", keep)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(command, "is_interactive", lambda: True)
     monkeypatch.setattr("wizard.commands.verbs.verbs", lambda machine: world.verbs())

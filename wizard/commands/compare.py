@@ -10,6 +10,7 @@ from typing import Any
 from wizard import api, wording
 from wizard.commands import output
 from wizard.commands.terminal import note, print_json, quote
+from wizard.language import said
 
 HELP = "two runs beside each other: settings that differ, and results"
 DESCRIPTION = "Of the settings only those that differ are shown."
@@ -51,6 +52,8 @@ def _cells(name: str, first: Any, second: Any) -> tuple[str, str]:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
+    if name == "state":
+        return said(str(value))
     if name.endswith("_bytes"):
         return wording.gib(value)
     if name in ("seconds", "step_seconds"):
@@ -61,5 +64,6 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows]
+    name, first = (max(wording.cells(row[column]) for row in rows) for column in (0, 1))
+    padded = wording.padded
+    return [f"{padded(a, name)}  {padded(b, first)}  {c}".rstrip() for a, b, c in rows]

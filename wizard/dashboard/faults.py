@@ -18,7 +18,8 @@ from wizard.advice import advise
 from wizard.dashboard.against import ending
 from wizard.dashboard.health import Finding
 from wizard.dashboard.state import RunState
-from wizard.language import said
+from wizard.dashboard.words import told_message
+from wizard.language import mark, said
 from wizard.widgets.frames import OneFrame
 from wizard.widgets.panel import Panel
 
@@ -65,12 +66,13 @@ def failure_text(state: RunState) -> str:
     failure = state.failure
     if failure is None:
         return "" if not state.lost else said("Its processes are gone and nobody recorded why.")
-    who = "the watch" if failure.rank is None else f"rank {failure.rank}"
-    text = f"{failure.failure}, told by {who}: {failure.message}"
+    by = f"{failure.failure}, told by the watch"
+    if failure.rank is not None:
+        by = f"{failure.failure}, told by rank {failure.rank}"
+    told = [said(by) + mark(": ") + said(told_message(failure))]
     if state.exit_code is not None:
-        text = f"{ending(state, state.exit_code)}\n{text}"
+        told.insert(0, said(ending(state, state.exit_code)))
     trace = failure.traceback.rstrip().split("\n")[-8:]
-    told = [said(line) for line in text.split("\n")]
     return wording.many_lines("\n".join([*told, *trace]).rstrip())
 
 

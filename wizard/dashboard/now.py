@@ -13,6 +13,7 @@ from wizard.dashboard.health import Finding, verdict
 from wizard.dashboard.predicted import Predicted
 from wizard.dashboard.rank_columns import on_device
 from wizard.dashboard.state import RankState, RunState
+from wizard.dashboard.words import failure_words
 from wizard.language import said, said_value
 
 WIDE = 46
@@ -224,7 +225,7 @@ def _told(findings: tuple[Finding, ...], width: int) -> list[str]:
 def rank_detail(rank: RankState) -> list[str]:
     """Everything known of one rank; what is not known is left out."""
     groups = (
-        (("failed", rank.failure and f"{rank.failure.failure}: {rank.failure.message}"),),
+        (("failed", rank.failure and failure_words(rank.failure)),),
         (
             ("a step: own work", _seconds(rank.own_seconds)),
             ("waiting", _seconds(rank.wait_seconds)),

@@ -129,8 +129,13 @@ def step_line(state: RunState) -> str:
 
 def failure_words(failure: Failure) -> str:
     """Its class and message, for `said`; with a traceback it is in words of a library."""
-    message = foreign(failure.message) if failure.traceback else failure.message
-    return f"{failure.failure}: {message}"
+    return f"{failure.failure}: {told_message(failure)}"
+
+
+def told_message(failure: Failure) -> str:
+    """Its message, for `said`; one with a traceback is a library's unless it quotes that."""
+    theirs = failure.traceback and "“" not in failure.message
+    return foreign(failure.message) if theirs else failure.message
 
 
 def ending(state: RunState) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.theirs import why
+from engine.theirs import quoted, why
 from wizard.problem import Problem, ProblemError
 from wizard.runner import process
 from wizard.runner.folder import is_alive, read_json
@@ -18,6 +19,8 @@ from wizard.runner.folder import is_alive, read_json
 __all__ = ["LaunchRecord", "is_alive", "start"]
 
 APPEARS_SECONDS = 30.0
+SPOKEN_BY_BASH = re.compile(r"^(\S*run\.sh|bash): ")
+"""How a line begins that is none of ours."""
 NOTIFY = "TUNEWRIGHT_NOTIFY"
 """Read by `engine.notify`."""
 
@@ -87,5 +90,8 @@ def _wait(
 
 def _ended(folder: Path, code: int, log: Path, said_before: int) -> ProblemError:
     said = log.read_bytes()[said_before:].decode("utf-8", "replace").strip().splitlines()
-    last = said[-1] if said else f"run.sh ended with {code}"
-    return ProblemError(Problem(what=last, where=str(folder)))
+    what = f"run.sh ended with {code}"
+    if said:
+        of_bash = SPOKEN_BY_BASH.search(said[-1])
+        what = f"run.sh ended with {code}: {quoted(said[-1]) if of_bash else said[-1]}"
+    return ProblemError(Problem(what=what, where=str(folder)))

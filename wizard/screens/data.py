@@ -315,6 +315,8 @@ class DataPage(Page[Data]):
         self._heard.end()
         self.show("#summary", "Nothing read.")
         self.show("#text", EXAMPLES)
+        name_box(self.query_one("#sample"), "Row")
+        self.message.hint(self.HINT)  # below the problem, for when it has been read
         self._show_lengths()
         self._show_problems()
         if _of_columns(problem):

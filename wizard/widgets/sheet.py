@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -34,8 +34,7 @@ class Prose(Static):
         """Lines of the text at a width."""
         lines = self._at(width)
         if width not in self._heights:
-            rules: Any = self.styles  # as the toolkit passes them
-            self._heights[width] = lines.get_height(rules, width)
+            self._heights[width] = lines.get_height(self.styles.get_rules(), width)
         return self._heights[width]
 
     def render(self) -> Content:
