@@ -66,6 +66,19 @@ def test_one_card_of_24_gib_tunes_7b_by_lora_and_by_qlora_once_rows_are_long() -
     assert all(plan.would_fit for plan in full)
 
 
+def test_what_others_hold_of_a_card_of_24_gib_makes_8b_of_long_rows_qlora() -> None:
+    machine = known(find("1x NVIDIA GeForce RTX 4090"), LLAMA_8B, host_gib=64)
+    (card,) = machine.devices
+    assert card.memory_total_bytes is not None
+    held = replace(card, memory_free_bytes=card.memory_total_bytes - 3 * GIB)
+    alone = planned(machine, max_length=8192)[0]
+    beside = planned(replace(machine, devices=(held,)), max_length=8192)[0]
+    assert (way(alone)[0], way(beside)[0]) == ("lora", "qlora")
+    assert alone.fits
+    assert beside.fits
+    assert beside.memory.device_budget_bytes == held.memory_free_bytes
+
+
 def test_what_is_recommended_on_a_card_of_24_gib_fits_by_the_upper_bound_too() -> None:
     for name in (QWEN_7B, LLAMA_8B):
         machine = known(find("1x NVIDIA GeForce RTX 4090"), name, host_gib=64)
@@ -102,8 +115,11 @@ def test_two_cards_without_peer_access_hold_copies_rather_than_gather_over_the_b
 
 def test_full_tuning_of_70b_on_eight_of_80_gib_moves_only_the_optimizer_away() -> None:
     machine = known(find("8xH100-SXM"), LLAMA_70B, host_gib=2000)
-    best = planned(machine, method="full")[0]
-    assert way(best) == ("full", "zero3", "optimizer")
+    found = planned(machine, method="full")
+    assert way(found[0]) == ("full", "zero3", "optimizer")
+    stays = [plan for plan in found if plan.spec.parallel.offload == "none"]
+    assert {"zero2", "zero3", "fsdp"} <= {plan.spec.parallel.strategy for plan in stays}
+    assert all(plan.memory.over_where == "per rank" and not plan.fits for plan in stays)
     larger = replace(
         machine,
         devices=tuple(replace(d, memory_total_bytes=192 * GIB) for d in machine.devices),

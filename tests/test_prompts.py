@@ -65,6 +65,16 @@ def test_enter_alone_leads_to_a_started_run() -> None:
     assert lived.kept is None
 
 
+def test_a_model_and_data_of_the_command_line_stand_there_and_no_start_is_asked() -> None:
+    script, lived = Script([""] * 3), world()
+    lived.kept = Answers(model="an older one")
+    talk = Talk(read=script.read, say=lambda text: script.said.append(said(text)))
+    given = Answers(model="Qwen/Qwen3-8B", data="chats.jsonl")
+    ask_all(lived.verbs(plans=real_plans), talk, detail, given)
+    assert "an older one" not in script.text
+    assert "[Qwen/Qwen3-8B]" in script.text
+
+
 @pytest.mark.parametrize("name", spread(machines.RECORDED, every=4))
 def test_every_machine_is_told_and_planned_for(name: str) -> None:
     facts = machines.facts(name)

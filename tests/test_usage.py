@@ -32,6 +32,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("plan --goal best", "choose from quality, fastest, least-memory, fewest-devices"),
         ("stop a b", "tunewright stop: 'b' is one argument too many"),
         ("presets show a --from \x1b[31m", "there is no option --from"),
+        (
+            "--preset a",
+            "tunewright: --preset comes after a command, as in `tunewright plan --preset`",
+        ),
+        ("--machine m --lines 3", "--lines comes after a command, as in `tunewright logs --lines`"),
+        ("--modl x", "there is no option --modl: did you mean --model?"),
+        ("--model x probe", "tunewright: --model comes after the command"),
     ],
 )
 def test_a_mistyped_command_line_is_one_sentence_with_where_help_is(

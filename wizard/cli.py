@@ -21,6 +21,8 @@ INTERNAL_ERROR = 70
 INTERRUPTED = 130
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """The disk behind the output, or behind a file of ours."""
+OF_THE_WIZARD = ("machine", "model", "data", "plain")
+"""Options without a command; some commands have their own of the same name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,10 +59,9 @@ def _run(argv: Sequence[str] | None) -> int:
             in_language(parser)
         args = parser.parse_args(words)
         if args.run is not _wizard:
-            if args.wizard_machine is not None:
-                parser.error("--machine comes after the command")
-            if args.wizard_plain:
-                parser.error("--plain comes after the command")
+            for option in OF_THE_WIZARD:
+                if getattr(args, f"wizard_{option}"):
+                    parser.error(f"--{option} comes after the command")
         be_quiet(getattr(args, "quiet", False))
         code: int = args.run(args)
     finally:
@@ -101,6 +102,18 @@ def build_parser() -> argparse.ArgumentParser:
         dest="wizard_machine",
         metavar="M",
         help="walk the wizard for another machine; what it names: `tunewright plan --help`",
+    )
+    parser.add_argument(
+        "--model",
+        dest="wizard_model",
+        metavar="MODEL",
+        help="what stands on the wizard's Model page: a name, a hub id or a folder",
+    )
+    parser.add_argument(
+        "--data",
+        dest="wizard_data",
+        metavar="DATA",
+        help="what stands on its Data page: a file of rows, or several with commas",
     )
     parser.add_argument(
         "--plain",

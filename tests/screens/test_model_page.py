@@ -155,6 +155,10 @@ def test_facts_say_what_cannot_be_trained_and_what_is_needed() -> None:
         ("google/gemma-3-4b-it", "instruct"),
         ("mistralai/Ministral-3-8B-Base-2512", "base"),
         ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "instruct"),
+        ("Qwen/Qwen3-8B", "instruct"),  # beside Qwen3-8B-Base
+        ("Qwen/Qwen3-8B-Base", "base"),
+        ("Qwen/Qwen2.5-7B", "base"),  # beside Qwen2.5-7B-Instruct
+        ("allenai/Olmo-3-7B-Think", "instruct"),
         ("org/Italian-7B", None),
         ("org/capital", None),
     ],

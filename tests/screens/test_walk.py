@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from textual.pilot import Pilot
 from tests.screens import values
 from tests.screens.pages import RUNS
 from tests.screens.stage import RUN, FollowedRun, World, rest, shown, until
+from wizard import cli
 from wizard.answers import Answers
 from wizard.app import TunewrightApp
+from wizard.commands import wizard as command
 from wizard.dashboard.screen import Dashboard
 from wizard.facts import Dataset
 from wizard.steps import Step
@@ -95,6 +98,27 @@ async def test_a_new_run_begins_with_model_data_and_columns_of_the_last_one() ->
         await reach(pilot, Step.PLAN)
     assert world.kept is not None
     assert (world.kept.data, world.kept.settings) == (last.data, columns)
+
+
+async def test_a_model_and_data_of_the_command_line_stand_on_their_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, opened = World(runs=RUNS, known=values.KNOWN), []
+    monkeypatch.setattr(command, "_run", lambda app: opened.append(app) or 0)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(command, "is_interactive", lambda: True)
+    monkeypatch.setattr("wizard.commands.verbs.verbs", lambda machine: world.verbs())
+    assert cli.main(["--model", "qwen3-8b", "--data", "/data/train.jsonl"]) == 0
+    [app] = opened
+    async with app.run_test(size=(80, 24)) as pilot:
+        await reach(pilot, Step.HARDWARE)  # not the start page
+        await pilot.press("enter")
+        await reach(pilot, Step.MODEL)
+        await until(pilot, lambda: "> fits  Qwen/Qwen3-8B" in shown(app))
+        await pilot.press("enter")
+        await reach(pilot, Step.DATA)
+        await until(pilot, lambda: "Enter goes on to the plans" in shown(app))
+        assert "/data/train.jsonl" in shown(app)
 
 
 @pytest.mark.wide

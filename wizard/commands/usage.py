@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from wizard.language import foreign, joined, mark, said
@@ -67,12 +68,29 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
         """As argparse's; words that are left over are told by the command that they were given."""
-        found, left = self.parse_known_args(args, namespace)
+        words = list(sys.argv[1:] if args is None else args)
+        stray = self._stray(words)
+        if stray is not None:
+            self.error(self.left_over([stray]))
+        found, left = self.parse_known_args(words, namespace)
         if left:
             known: Parser = found.parser
             known.error(known.left_over(left))
         del found.parser
         return found
+
+    def _stray(self, words: Sequence[str]) -> str | None:
+        """The first option before any argument that is none of this parser's; its value is none."""
+        rest = iter(words)
+        for word in rest:
+            if not word.startswith("-") or word in ("-", "--"):
+                return None
+            known = self._option_string_actions.get(word.partition("=")[0])
+            if known is None:
+                return word
+            if known.nargs != 0 and "=" not in word:
+                next(rest, None)
+        return None
 
     def left_over(self, words: Sequence[str]) -> str:
         """What to say of words that no argument takes."""
@@ -80,6 +98,9 @@ class Parser(argparse.ArgumentParser):
         if option is None:
             return f"{words[0]!r} is one argument too many"
         name = option.partition("=")[0]
+        below = next(_with_option(name, self), None)
+        if below is not None:
+            return f"{name} comes after a command, as in `{below} {name}`"
         return f"there is no option {name}{_near(name, self._option_string_actions)}"
 
     def error(self, message: str) -> NoReturn:
@@ -99,6 +120,16 @@ class Parser(argparse.ArgumentParser):
                 hint = _near(given, names) or f": choose from {foreign(joined(names))}"
                 return f"{name} {given!r} is not known{hint}"
         return f"{name} {given!r} is not known"
+
+
+def _with_option(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The commands below that have an option."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                if name in inner._option_string_actions:
+                    yield inner.prog
+                yield from _with_option(name, inner)
 
 
 def _near(word: str, names: Iterable[str]) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wizard import paths
+from wizard.answers import Answers
 from wizard.commands.terminal import ask, is_interactive, note, say
 from wizard.problem import Problem, ProblemError
+from wizard.steps import Step
 
 if TYPE_CHECKING:
     from wizard.app import TunewrightApp
@@ -28,8 +30,11 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     if args.wizard_plain or not is_interactive():
-        return _ask_in_lines(args.wizard_machine)
-    app = _app(args.wizard_machine)
+        begun = Answers(model=args.wizard_model, data=args.wizard_data)
+        return _ask_in_lines(args.wizard_machine, begun)
+    typed = {} if args.wizard_model is None else {Step.MODEL.value: args.wizard_model}
+    begun = Answers(data=args.wizard_data, typed=typed)
+    app = _app(args.wizard_machine, answers=begun)
     code = _run(app)
     if app.return_value is not None and app.foreground:
         from wizard import api
@@ -42,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _ask_in_lines(machine: str | None) -> int:
+def _ask_in_lines(machine: str | None, begun: Answers) -> int:
     """The wizard as questions, a line each."""
     from wizard.commands.planned import detail
     from wizard.commands.verbs import verbs
@@ -53,7 +58,7 @@ def _ask_in_lines(machine: str | None) -> int:
 
     does = verbs(machine)
     talk = Talk(read=ask, say=say)
-    ending = ask_all(does, talk, detail)
+    ending = ask_all(does, talk, detail, begun)
     if ending is None:
         say("Left; your answers are kept.")
         return 0

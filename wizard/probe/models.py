@@ -14,7 +14,9 @@ from wizard.probe.environment import hub_cache
 from wizard.probe.model import cached_folder
 from wizard.problem import ProblemError
 
-INSTRUCT = re.compile(r"(?<![a-z])(instruct|chat|it|thinking|sft|dpo|rlhf|distill)(?![a-z])", re.I)
+INSTRUCT = re.compile(
+    r"(?<![a-z])(instruct|chat|it|think(ing)?|r1|sft|dpo|rlhf|distill)(?![a-z])", re.I
+)
 BASE = re.compile(r"(?<![a-z])(base|pt|pretrain(ed)?)(?![a-z])", re.I)
 
 
@@ -41,7 +43,10 @@ def kind_of(name: str) -> Literal["base", "instruct"] | None:
         return "base"
     if INSTRUCT.search(last):
         return "instruct"
-    return "base" if _sibling_names(name) & _names() else None
+    others = [kind_of(other) for other in _sibling_names(name) & _names()]
+    if "instruct" in others:
+        return "base"
+    return "instruct" if "base" in others else None
 
 
 def sibling(name: str) -> str | None:

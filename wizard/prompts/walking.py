@@ -26,15 +26,18 @@ TITLES = {
 }
 
 
-def ask_all(verbs: Verbs, talk: Talk, detail: Callable[[Plan], Sequence[str]]) -> Ending | None:
+def ask_all(
+    verbs: Verbs, talk: Talk, detail: Callable[[Plan], Sequence[str]], given: Answers | None = None
+) -> Ending | None:
     """Every question that leads to a run; None when the user left before there was one.
 
-    `detail` gives the lines that explain a plan. Answers are kept as they are given.
+    `detail` gives the lines that explain a plan; with answers `given` a new walk begins at once.
+    Answers are kept as they are given.
     Raises ProblemError where the machine cannot be looked at.
     """
     talk.say("? explains a question, b goes back, q leaves and keeps your answers.")
     try:
-        begun = _begin(verbs, talk)
+        begun = begin(None, given) if given not in (None, Answers()) else _begin(verbs, talk)
         return begun if isinstance(begun, Ending) else _walk(begun, verbs, talk, detail)
     except (Back, Leave):
         return None

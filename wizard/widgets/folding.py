@@ -12,7 +12,8 @@ def folded(content: Content, width: int) -> Content:
 
     The toolkit ends lines at blanks alone, of which a sentence in Chinese has few.
     """
-    if content.plain.isascii() or width < 2:
+    signs = content.plain.replace("\n", "")
+    if width < 2 or wording.cells(signs) == len(signs):
         return content
     lines = []
     for line in content.split("\n", allow_blank=True):

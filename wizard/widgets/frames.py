@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from contextlib import suppress
 from typing import Any, ClassVar
 
 from textual.geometry import Size
@@ -66,12 +65,11 @@ class OneFrame(Screen[Any]):
         if self._compositor.size != size:
             super()._screen_resized(size)
 
-    async def painted(self) -> None:
-        """Wait until what was changed so far is drawn, as far as anything was."""
+    def next_frame(self) -> asyncio.Event:
+        """Set once what was changed so far is drawn; never where nothing was."""
         if self._next_frame is None:
             self._next_frame = asyncio.Event()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._next_frame.wait(), PATIENCE_SECONDS)
+        return self._next_frame
 
     async def answer(self) -> bool:
         """Wait for what may be answered at once, beside the screen; whether there was any."""

@@ -255,12 +255,14 @@ class Page(OneFrame, Screen[Answer | GoTo | Loaded | None]):
         """
         self.message.working(waiting_for)
         self._asked_since = 0.0 if later else time.monotonic()
+        drawn = self.next_frame() if later else None
         self._answered = answered = asyncio.Event()
 
         async def asked() -> Value:
             try:
-                if later:
-                    await self.painted()
+                if drawn is not None:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(drawn.wait(), SOON_SECONDS)
                 return await aside(call)
             finally:
                 answered.set()

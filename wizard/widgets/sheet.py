@@ -25,25 +25,31 @@ class Prose(Static):
 
     def __init__(self, content: Content) -> None:
         super().__init__(content, markup=False)
-        self._measured: tuple[object, dict[int, int]] = (content, {})
-        """The text, and width → how many lines it has; a box is measured with a scrollbar too."""
+        self._lines: tuple[object, dict[int, Content]] = (None, {})
+        """The text, and width → its lines; a box is measured with a scrollbar as well."""
+        self._heights: dict[int, int] = {}
+        """Width → number of lines."""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Lines of the text at a width."""
-        if self._measured[0] is not self.content:
-            self._measured = (self.content, {})
-        known = self._measured[1]
-        if width not in known:
-            known[width] = folded(self._text(), width).get_height(self.styles.get_rules(), width)
-        return known[width]
+        lines = self._at(width)
+        if width not in self._heights:
+            self._heights[width] = lines.get_height(self.styles.get_rules(), width)
+        return self._heights[width]
 
     def render(self) -> Content:
         """The text in lines of the box."""
-        return folded(self._text(), self.content_size.width)
+        return self._at(self.content_size.width)
 
-    def _text(self) -> Content:
+    def _at(self, width: int) -> Content:
         text = self.content
-        return text if isinstance(text, Content) else Content(str(text))
+        if self._lines[0] is not text:
+            self._lines = (text, {})
+            self._heights.clear()
+        known = self._lines[1]
+        if width not in known:
+            known[width] = folded(text if isinstance(text, Content) else Content(str(text)), width)
+        return known[width]
 
 
 class Sheet(ModalScreen[None], OneFrame):

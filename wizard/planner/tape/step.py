@@ -36,7 +36,7 @@ KINDS_OF_REGIONS = (
     *[kinds.WORKSPACE] * 4, kinds.LOSS,
 )  # fmt: skip
 SHALLOW = 3
-"""The least depth that is recorded: bottom, top, and a layer between them."""
+"""The least depth that is extrapolated from: bottom, top, and a layer between them."""
 
 
 @dataclass(frozen=True, slots=True)
