@@ -47,3 +47,9 @@ def pytest_collection_finish() -> None:
     """What collecting has loaded stays: no collection of garbage need go through it again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """pytest collects garbage five times at its end, a second each in what tests have cached."""
+    gc.collect()
+    gc.freeze()

@@ -60,6 +60,7 @@ def loaded_by(*modules: str) -> set[str]:
     return set(output.stdout.split())
 
 
+@pytest.mark.wide
 def test_the_whole_wizard_with_every_screen_loads_nothing_that_trains() -> None:
     modules = [module_name(path) for path in (ROOT / "wizard").rglob("*.py")]
     modules.remove("wizard.__main__")
@@ -145,6 +146,7 @@ def test_every_command_in_the_readme_is_one_that_the_program_takes() -> None:
     assert len(commands) > 5
 
 
+@pytest.mark.wide
 def test_the_wheel_carries_presets_styles_and_templates(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)

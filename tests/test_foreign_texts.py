@@ -75,6 +75,7 @@ OURS = frozenset(
 )
 
 
+@pytest.mark.wide
 def test_an_error_of_others_becomes_words_in_one_place_alone() -> None:
     told = [
         f"{path.relative_to(ROOT)}:{node.lineno} {function}: {ast.unparse(node)}"

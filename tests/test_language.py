@@ -48,6 +48,7 @@ def keys(file: polib.POFile) -> set[tuple[str, str, str | None]]:
     return {(entry.msgid, entry.msgid_plural, entry.msgctxt) for entry in file}
 
 
+@pytest.mark.wide
 def test_the_template_holds_every_text_of_the_source() -> None:
     """`python -m tests.texts` writes it anew."""
     assert keys(polib.pofile(str(TEMPLATE))) == keys(template())
@@ -79,6 +80,7 @@ BESIDE = re.compile(r"\{\d\} \{\d\}")
 CHINESE_TEXTS = catalogue("zh_CN")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("first", range(len(VALUES)))
 def test_every_text_keeps_the_values_that_stand_in_it(first: int) -> None:
     turned = [*VALUES[first:], *VALUES[:first]] * 2
@@ -332,6 +334,7 @@ def test_words_of_the_field_are_explained_in_every_language(chinese: None) -> No
         assert CHINESE.search(line)
 
 
+@pytest.mark.wide
 def test_whatever_is_counted_is_a_noun_of_the_catalogues() -> None:
     calls = [
         call

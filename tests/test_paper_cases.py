@@ -79,6 +79,7 @@ def test_what_others_hold_of_a_card_of_24_gib_makes_8b_of_long_rows_qlora() -> N
     assert beside.memory.device_budget_bytes == held.memory_free_bytes
 
 
+@pytest.mark.wide
 def test_what_is_recommended_on_a_card_of_24_gib_fits_by_the_upper_bound_too() -> None:
     for name in (QWEN_7B, LLAMA_8B):
         machine = known(find("1x NVIDIA GeForce RTX 4090"), name, host_gib=64)

@@ -253,6 +253,7 @@ def test_a_foreign_engine_on_the_python_path_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "launch.json").exists()
 
 
+@pytest.mark.wide
 def test_a_foreign_engine_in_the_run_folder_changes_nothing(tmp_path: Path) -> None:
     foreign = tmp_path / "run" / "engine"
     foreign.mkdir(parents=True)

@@ -193,6 +193,7 @@ texts = st.text(
 )
 
 
+@pytest.mark.wide
 @settings(
     max_examples=10,
     deadline=None,

@@ -204,6 +204,7 @@ def test_the_row_with_most_tokens_need_not_be_the_one_with_most_characters(tmp_p
     assert found.longest_row_tokens == 50 * TURN_TOKENS + most_tokens("\n".join(talk).encode())
 
 
+@pytest.mark.wide
 def test_no_hub_is_asked_for_a_data_set_unless_the_user_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,6 +222,7 @@ def test_a_retry_is_a_new_run_with_the_old_choices_and_the_changes(
     assert "did you mean `learning_rate`?" in capsys.readouterr().err
 
 
+@pytest.mark.wide
 def test_a_run_is_exported_as_it_was_also_where_more_is_planned_otherwise_today(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

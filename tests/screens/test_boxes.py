@@ -266,6 +266,7 @@ STATES: dict[str, Callable[[], RunState]] = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "size",
     [(80, 24), pytest.param((140, 40), marks=pytest.mark.wide)],

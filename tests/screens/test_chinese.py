@@ -68,6 +68,7 @@ async def test_help_and_the_palette_name_keys_in_chinese() -> None:
     assert left_in_english(text) == []
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("size", [(80, 24), (60, 16)])
 async def test_the_help_of_a_run_is_read_to_its_end_on_a_small_screen(
     size: tuple[int, int],

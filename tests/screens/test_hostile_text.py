@@ -38,6 +38,7 @@ async def test_foreign_text_breaks_no_page_at_any_size(page: str) -> None:
         assert app.focused is focused
 
 
+@pytest.mark.wide
 async def test_below_sixty_by_sixteen_the_page_says_what_it_needs() -> None:
     app = OnePage(hostile.PAGES["model"])
     async with app.run_test(size=(59, 16)) as pilot:

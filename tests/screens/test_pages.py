@@ -192,6 +192,7 @@ def planned_with(answers: Answers) -> tuple[Plan, ...]:
     return (replace(first, spec=spec, decisions=(*first.decisions, decision)),)
 
 
+@pytest.mark.wide
 async def test_fields_show_what_was_planned_anew_until_they_are_typed_in() -> None:
     app = OnePage(lambda: TunePage(planned_with, START, RUN.name, values.FACTS))
     async with app.run_test(size=(140, 40)) as pilot:

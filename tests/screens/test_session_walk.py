@@ -74,6 +74,7 @@ async def test_answers_outlive_the_wizard_until_a_run_is_started_from_them() -> 
         await reach(pilot, Step.DATA)
 
 
+@pytest.mark.wide
 async def test_a_name_that_was_typed_and_not_read_outlives_going_back_and_quitting() -> None:
     lived = world()
     app = TunewrightApp(lived.verbs(plans=real_plans))

@@ -94,6 +94,7 @@ def test_every_state_is_reached_by_a_test_that_there_is() -> None:
         assert name in defined, state
 
 
+@pytest.mark.wide
 async def test_a_bug_is_told_in_a_line_and_its_traceback_is_a_key_away() -> None:
     def plan(facts: Facts, answers: Answers) -> tuple[Plan, ...]:
         raise ZeroDivisionError("by [bold]a\x1b[2Jbug")

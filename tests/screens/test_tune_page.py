@@ -99,6 +99,7 @@ async def test_a_typed_value_replaces_the_one_that_is_fixed_and_arrows_edit_it()
     assert app.left[0].answers.settings == {"learning_rate": 1e-3, "num_train_epochs": 9.0}
 
 
+@pytest.mark.wide
 async def test_a_warning_stays_until_it_is_accepted_and_comes_back_with_another_value() -> None:
     app = OnePage(tune)
     async with app.run_test(size=(80, 24)) as pilot:

@@ -67,6 +67,7 @@ async def test_runs_are_offered_first_and_the_marked_one_is_opened() -> None:
     assert world.stopped == []
 
 
+@pytest.mark.wide
 async def test_n_on_the_start_page_begins_a_new_run_and_escape_leads_back_and_out() -> None:
     app = TunewrightApp(World(runs=RUNS).verbs())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -82,6 +83,7 @@ async def test_n_on_the_start_page_begins_a_new_run_and_escape_leads_back_and_ou
     assert app.return_value is None
 
 
+@pytest.mark.wide
 async def test_a_new_run_begins_with_model_data_and_columns_of_the_last_one() -> None:
     columns = {"columns": "instruction=q,output=a"}
     last = Answers(model=values.MODEL.name, data="/data/train.jsonl", settings=columns)
@@ -100,6 +102,7 @@ async def test_a_new_run_begins_with_model_data_and_columns_of_the_last_one() ->
     assert (world.kept.data, world.kept.settings) == (last.data, columns)
 
 
+@pytest.mark.wide
 async def test_a_model_and_data_of_the_command_line_stand_on_their_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
