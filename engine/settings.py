@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -54,14 +55,19 @@ def parse_setting(key: str, value: object) -> tuple[str, Any]:
         value = tuple(part for part in value.split(",") if part)
     if isinstance(value, str) and not _is_unicode(value):
         raise SpecError(f"{name} = {value!a}: not valid UTF-8, and spec.toml is")
-    constrained: Any = Annotated[info.annotation, info]
-    adapter: TypeAdapter[Any] = TypeAdapter(constrained, config=ConfigDict(allow_inf_nan=False))
     try:
-        return name, adapter.validate_python(value)
+        return name, _adapter(name).validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         hint = _nearest_choice(value, info)
         raise SpecError(f"{name} = {value!r}: {reason[0].lower()}{reason[1:]}{hint}") from None
+
+
+@functools.cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    info = setting_info(name)
+    constrained: Any = Annotated[info.annotation, info]
+    return TypeAdapter(constrained, config=ConfigDict(allow_inf_nan=False))
 
 
 def _nearest_choice(value: object, info: Any) -> str:
