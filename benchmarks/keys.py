@@ -50,12 +50,13 @@ KEYS: dict[str, Sequence[bytes]] = {
     "data": (b"n", b"v", b"p", TAB),
     "plan": (DOWN, DOWN, UP, UP),
     "tune": (TAB, b"4", b"\x7f"),
-    "review": (b"f", DOWN, UP),
-    "run": (TAB, DOWN, UP, b"o"),
+    "review": (DOWN, UP, b"f", b"f"),
+    "run": (TAB, b"o"),
     "finish": (b"?", ESCAPE),
     "help": (b"?", b"q"),
 }
-"""Page → keys, pressed round and round; each changes what is shown."""
+"""Page → keys, pressed round and round; each changes what is shown, for after one that does not the
+next would find a machine that has idled for two seconds, and take several times as long."""
 CHILD = """
 import sys
 sys.path.insert(0, ".")
