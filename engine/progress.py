@@ -35,14 +35,21 @@ class Progress:
     """Follows the launcher's stream, and that of rank 0 while it trains here."""
 
     def __init__(
-        self, run: Path, attempt: int, *, trains: bool, tell: Callable[[str], None] = tell_terminal
+        self,
+        run: Path,
+        attempt: int,
+        *,
+        trains: bool,
+        began: float,
+        tell: Callable[[str], None] = tell_terminal,
     ) -> None:
+        """`began` is when the stage did, in seconds of a monotonic clock."""
         self._run = run
         self._attempt = attempt
         names = ("launcher", "rank-00000") if trains else ("launcher",)
         self._places = {run / "events" / f"{name}.jsonl": Heard() for name in names}
         self._tell = tell
-        self._began: float | None = None
+        self._began = began
         self._told: dict[str, float] = {}
         """Kind of line → when the newest was told."""
         self._phase = ""
@@ -54,8 +61,7 @@ class Progress:
         self._result = ""
 
     def look(self, now: float) -> None:
-        """Tell what was said since; `now` is in seconds of a monotonic clock."""
-        self._began = now if self._began is None else self._began
+        """Tell what was said since; `now` is of the same clock."""
         for path, place in self._places.items():
             for event in decode_all(read_on(path, place)):
                 if event.get("attempt") == self._attempt:
@@ -99,8 +105,7 @@ class Progress:
 
     def _now_and_then(self, kind: str, line: str, now: float, *, always: bool = False) -> bool:
         """Tell a line unless one of its kind was told a short while ago; whether it was told."""
-        gone = now - (now if self._began is None else self._began)
-        pause = min(max(FIRST_PAUSE, SHARE * gone), LAST_PAUSE)
+        pause = min(max(FIRST_PAUSE, SHARE * (now - self._began)), LAST_PAUSE)
         if always or kind not in self._told or now - self._told[kind] >= pause:
             self._told[kind] = now
             self._tell(line)

@@ -89,7 +89,9 @@ def watch(stage: Stage) -> int:
     stage.oom_kills = processes.oom_kills()
     stage.began, stage.began_monotonic = time.time(), time.monotonic()
     stage.listener = Listener(stage.run, stage.attempt, stage.ranks)
-    stage.progress = Progress(stage.run, stage.attempt, trains=0 in stage.ranks)
+    stage.progress = Progress(
+        stage.run, stage.attempt, trains=0 in stage.ranks, began=stage.began_monotonic
+    )
     stage.family = _recorded_family(stage)
     _write_stage(stage)
     _tell_stage(stage, "phase", phase="starting" if stage.ranks else stage.phase)

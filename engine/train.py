@@ -53,7 +53,8 @@ def main() -> int:
         code = failure.code
         if code == EXIT_COMM and is_urgent(run):  # it, or a rank it waited for, was told to end
             failure, code = None, EXIT_STOPPED
-    termination.over()
+    else:
+        termination.over()
     end(run, options, report, failure, code, time.monotonic() - started)
     return code
 

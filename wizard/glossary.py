@@ -36,9 +36,10 @@ GLOSSARY = {
     "it means",
 }
 """Said by the help of the pages where they are met."""
-OF_PLANS = tuple(GLOSSARY)[:-2]
 OF_RUNS = ("rank", "rung", "grad norm", "Xid")
-"""Words of the dashboard."""
+"""Words of the dashboard,"""
+OF_PLANS = tuple(word for word in GLOSSARY if word not in ("grad norm", "Xid"))
+"""and of the pages before it."""
 KINDS_OF_ROWS = {
     "messages": "chat messages",
     "alpaca": "instruction and output",

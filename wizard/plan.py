@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from engine.ladder import exact_rungs
 from engine.spec import Spec
 from wizard.problem import Problem
 
-ON_DISK = "on disk"
+PER_RANK, ON_DISK = "per rank", "on disk"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,33 +82,23 @@ class Memory:
 
         Negative when there is room in all.
         """
-        most: int | None = None
-        for need_bytes, budget_bytes in (
-            (self.device_bytes, self.device_budget_bytes),
-            (self.host_bytes, self.host_budget_bytes),
-            (self.disk_bytes, self.disk_budget_bytes),
-        ):
-            if budget_bytes is None:
-                continue
-            over = need_bytes - budget_bytes
-            if over > 0:
-                return over
-            most = over if most is None else max(most, over)
-        return most or 0
+        known = [over for over, _ in self._over()]
+        return next((over for over in known if over > 0), max(known, default=0))
 
     @property
     def over_where(self) -> str:
         """Which budget `over_bytes` is about, as in `3.1 GiB over per rank`."""
-        if (_over(self.device_bytes, self.device_budget_bytes) or 0) > 0:
-            return "per rank"
-        if (_over(self.host_bytes, self.host_budget_bytes) or 0) > 0:
-            return "in host memory"
-        disk = _over(self.disk_bytes, self.disk_budget_bytes) or 0
-        return ON_DISK if disk > 0 else "per rank"
+        return next((where for over, where in self._over() if over > 0), PER_RANK)
 
-
-def _over(need_bytes: int, budget_bytes: int | None) -> int | None:
-    return None if budget_bytes is None else need_bytes - budget_bytes
+    def _over(self) -> Iterator[tuple[int, str]]:
+        """(bytes over it, its name) of each budget that is known, in the order they are told."""
+        for need_bytes, budget_bytes, where in (
+            (self.device_bytes, self.device_budget_bytes, PER_RANK),
+            (self.host_bytes, self.host_budget_bytes, "in host memory"),
+            (self.disk_bytes, self.disk_budget_bytes, ON_DISK),
+        ):
+            if budget_bytes is not None:
+                yield need_bytes - budget_bytes, where
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

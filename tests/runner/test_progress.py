@@ -25,7 +25,7 @@ class Run:
         (folder / "events").mkdir(parents=True)
         self.folder = folder
         self.told: list[str] = []
-        self.progress = Progress(folder, 1, trains=trains, tell=self.told.append)
+        self.progress = Progress(folder, 1, trains=trains, began=0.0, tell=self.told.append)
 
     def say(self, stream: str, kind: str, t: float, **fields: Any) -> None:
         rank = None if stream == "launcher" else 0

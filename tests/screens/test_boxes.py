@@ -267,11 +267,7 @@ STATES: dict[str, Callable[[], RunState]] = {
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    "size",
-    [(80, 24), pytest.param((140, 40), marks=pytest.mark.wide)],
-    ids=["80x24", "140x40"],
-)
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
 async def test_every_state_of_health_is_told_as_it_was(
     size: tuple[int, int], snapshot: Any
 ) -> None:

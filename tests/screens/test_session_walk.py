@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from textual.command import CommandPalette
+from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.screens import machines, values
@@ -27,6 +28,12 @@ def world(**changes: Any) -> World:
         "nearby": ("train.jsonl",),
     }
     return World(**{**given, **changes})
+
+
+async def to_model(pilot: Pilot[Any]) -> None:
+    await reach(pilot, Step.HARDWARE)
+    await pilot.press("enter")
+    await reach(pilot, Step.MODEL)
 
 
 async def test_defaults_lead_to_a_run_in_few_keys() -> None:
@@ -52,9 +59,7 @@ async def test_answers_outlive_the_wizard_until_a_run_is_started_from_them() -> 
     lived = world()
     app = TunewrightApp(lived.verbs(plans=real_plans))
     async with app.run_test(size=(80, 24)) as pilot:
-        await reach(pilot, Step.HARDWARE)
-        await pilot.press("enter")
-        await reach(pilot, Step.MODEL)
+        await to_model(pilot)
         await pilot.press(*"qwen3-8b")
         await rest(pilot)
         await pilot.press("enter")
@@ -66,9 +71,7 @@ async def test_answers_outlive_the_wizard_until_a_run_is_started_from_them() -> 
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "> continue: Qwen/Qwen3-8B on no data yet" in shown(app))
         await pilot.press("enter")
-        await reach(pilot, Step.HARDWARE)
-        await pilot.press("enter")
-        await reach(pilot, Step.MODEL)
+        await to_model(pilot)
         await until(pilot, lambda: "layers" in shown(app))
         await pilot.press("enter")
         await reach(pilot, Step.DATA)
@@ -79,13 +82,9 @@ async def test_a_name_that_was_typed_and_not_read_outlives_going_back_and_quitti
     lived = world()
     app = TunewrightApp(lived.verbs(plans=real_plans))
     async with app.run_test(size=(80, 24)) as pilot:
-        await reach(pilot, Step.HARDWARE)
-        await pilot.press("enter")
-        await reach(pilot, Step.MODEL)
+        await to_model(pilot)
         await pilot.press(*"my qw", "escape")
-        await reach(pilot, Step.HARDWARE)
-        await pilot.press("enter")
-        await reach(pilot, Step.MODEL)
+        await to_model(pilot)
         await rest(pilot)
         assert app.screen.query_one(Input).value == "my qw"
         await pilot.press("end", "e", "ctrl+q")
@@ -95,9 +94,7 @@ async def test_a_name_that_was_typed_and_not_read_outlives_going_back_and_quitti
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "> continue: no model yet" in shown(app))
         await pilot.press("enter")
-        await reach(pilot, Step.HARDWARE)
-        await pilot.press("enter")
-        await reach(pilot, Step.MODEL)
+        await to_model(pilot)
         assert app.screen.query_one(Input).value == "my qwe"
 
 

@@ -69,9 +69,7 @@ async def test_any_setting_is_found_by_its_name_elsewhere_and_fixed() -> None:
         await pilot.press("/", *"micro_batch")
         await until(pilot, lambda: "micro_batch_size (axolotl)" in shown(app))
         await pilot.press("enter")
-        await until(
-            pilot, lambda: app.screen.query("#field-per-device-train-batch-size") is not None
-        )
+        await until(pilot, lambda: bool(app.screen.query("#field-per-device-train-batch-size")))
         await pilot.press("2")
         await until(pilot, lambda: "2 per device ×" in shown(app))
         await pilot.press("/", *"cutoff_len", "enter")

@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def _stray(self, words: Sequence[str]) -> str | None:
-        """The first option before any argument that is none of this parser's; its value is none."""
+        """The first option before a command that is unknown here; its value would pass for one."""
         rest = iter(words)
         for word in rest:
             if not word.startswith("-") or word in ("-", "--"):

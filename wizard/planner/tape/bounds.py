@@ -52,6 +52,6 @@ def _kept(setup: Setup) -> int:
     inner = block.intermediate
     if block.experts:
         inner = block.experts_per_token * block.moe_intermediate + block.shared_intermediate
-    inputs = 4 * block.hidden + 2 * inner if learning else 0
-    each = 8 * block.hidden + 4 * queries + 4 * keys + 6 * inner + inputs
+    learnt_from = 4 * block.hidden + 2 * inner if learning else 0
+    each = 8 * block.hidden + 4 * queries + 4 * keys + 6 * inner + learnt_from
     return layers * setup.tokens * each
