@@ -37,9 +37,9 @@ from engine.failure import RunError
 from engine.shard import deepspeed_config, fsdp_config
 from engine.spec import Spec
 from engine.verdict import Evidence, judge
+from tests.planning import facts, fixed
 from tests.runner.making import facts as host_facts
 from tests.runner.making import plan, spec
-from tests.test_planner import facts, fixed
 from wizard import script
 from wizard.planner import plans
 from wizard.probe.checks.software import cpu_adam

@@ -8,7 +8,7 @@ from statistics import mean
 
 import pytest
 
-from tests.test_planner import facts, fixed
+from tests.planning import facts, fixed
 from wizard.planner import plans
 from wizard.planner.timing import usual_length
 from wizard.probe.lengths import Lengths

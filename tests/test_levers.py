@@ -11,7 +11,7 @@ import pytest
 from engine import rules
 from engine.settings import parse_setting
 from engine.spec import SpecError, dumps, loads
-from tests.test_planner import facts
+from tests.planning import facts
 from tests.test_rules import spec
 from tests.test_script import render
 from wizard import api, presets

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.automap import files
-from tests.test_planner import facts, fixed
+from tests.planning import facts, fixed
 from wizard import script
 from wizard.answers import Answers
 from wizard.plan import Plan

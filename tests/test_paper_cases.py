@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_planner import facts
+from tests.planning import facts
 from wizard.answers import Answers
 from wizard.facts import GIB, Disk, Facts, TorchView
 from wizard.plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_planner import facts, fixed, plans_or_problem, refusal
+from tests.planning import facts, fixed, plans_or_problem, refusal
 from wizard import api
 from wizard.answers import Answers
 from wizard.facts import Facts

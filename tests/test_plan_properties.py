@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine import rules
 from engine.spec import Spec
-from tests.test_planner import CARDS, cards, facts, model
+from tests.planning import CARDS, cards, facts, model
 from wizard.answers import Answers
 from wizard.facts import GIB, Facts
 from wizard.plan import Plan

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_planner import facts, fixed, refusal
+from tests.planning import facts, fixed, refusal
 from wizard import api
 from wizard.answers import Answers
 from wizard.facts import Facts

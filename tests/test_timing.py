@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.test_planner import facts
+from tests.planning import facts
 from wizard.answers import Answers
 from wizard.facts import Facts, Link, Measured
 from wizard.planner import plans

@@ -31,7 +31,7 @@ from engine.rows.values import DataError, RowError
 from engine.schedule import total_steps
 from engine.spec import Spec
 from tests.fakes.tiny import make
-from tests.test_planner import facts
+from tests.planning import facts
 from wizard.answers import Answers
 from wizard.planner import plans
 

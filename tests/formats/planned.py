@@ -6,10 +6,10 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+from tests.planning import facts
 from tests.runner.making import facts as bare_facts
 from tests.runner.making import plan as bare_plan
 from tests.runner.making import spec as bare_spec
-from tests.test_planner import facts
 from wizard import script
 from wizard.answers import Answers
 from wizard.facts import Facts

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.planning import GOLDEN, facts
 from tests.plans import FOLDER, as_text, machines
-from tests.test_planner import GOLDEN, facts
 from wizard.answers import Answers
 from wizard.planner import plans
 

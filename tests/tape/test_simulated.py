@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.spec import Spec
-from tests.test_planner import facts, fixed, model
+from tests.planning import facts, fixed, model
 from wizard.facts import GIB
 from wizard.plan import Memory
 from wizard.planner import plans
